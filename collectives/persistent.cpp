@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/persistent.hpp"
 
+#include "capture_gate.hpp"
 #include "collectives/persistent_impl.hpp"
 #include "collectives/prepare.hpp"
 #include "fork_mark.hpp"
@@ -98,6 +99,7 @@ class BoundCollective final : public PersistentCollective::Impl {
     operands.lanes = capture.streams();
     const backend::StreamRef home = capture.streams()[plan_->home_lane];
     backend::Backend& backend = runtime_.backend();
+    const CaptureGate::Capture begun(runtime_.extension<CaptureGate>());
     backend.begin_capture(home, CaptureErrorMode::thread);
     try {
       transport::launch_body(runtime_, *plan_, operands, home, temporaries_);

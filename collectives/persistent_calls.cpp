@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/thread.hpp"
+#include "capture_gate.hpp"
 #include "collectives/bound_calls_scope.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/persistent_impl.hpp"
@@ -164,6 +165,7 @@ class RecordedCalls final : public BoundCalls {
   static Graph record(TeamContext& context, std::function<void()> calls) {
     const LeasedStreams leased(context.runtime(), context.devices());
     const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
+    const CaptureGate::Capture begun(context.runtime().extension<CaptureGate>());
     return Graph::capture(leased.streams(), [&] {
       const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
       const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));

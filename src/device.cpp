@@ -3,6 +3,7 @@
 
 #include "backend/shown_text.hpp"
 #include "blocking_call.hpp"
+#include "capture_gate.hpp"
 #include "host_waits.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
@@ -138,7 +139,10 @@ void synchronize(Device device) {
   const int index = index_of(runtime, device, "synchronize");
   const BlockingCall blocks("synchronize");
   runtime.release_collected();
-  runtime.backend().synchronize_device(index);
+  {
+    const CaptureGate::Wait wait(runtime.extension<CaptureGate>());
+    runtime.backend().synchronize_device(index);
+  }
   HostWaits::count_one();
   runtime.ended_work().report(index);
 }

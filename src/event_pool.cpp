@@ -5,13 +5,13 @@
 
 namespace tutti {
 
-EventPool::EventPool(backend::StreamCalls& streams, int device_count) : streams_(streams) {
+EventPool::EventPool(backend::Backend& backend, int device_count) : backend_(backend) {
   for (int device = 0; device < device_count; ++device) devices_.push_back(std::make_unique<PerDevice>());
 }
 
 EventPool::~EventPool() {
   for (const auto& device : devices_) {
-    for (const backend::EventHandle event : device->free) streams_.destroy_event(event);
+    for (const backend::EventHandle event : device->free) backend_.destroy_event(event);
   }
 }
 
@@ -25,7 +25,7 @@ backend::EventHandle EventPool::acquire(int device) {
       return event;
     }
   }
-  return streams_.create_event(device, backend::EventTiming::off, backend::EventWait::spin);
+  return backend_.create_event(device, backend::EventTiming::off, backend::EventWait::spin);
 }
 
 void EventPool::release(int device, backend::EventHandle event) noexcept {
@@ -35,8 +35,12 @@ void EventPool::release(int device, backend::EventHandle event) noexcept {
     const std::lock_guard lock(pool.mutex);
     pool.free.push_back(event);
   } catch (const std::exception&) {
-    streams_.destroy_event(event);  // no host memory to keep it
+    backend_.destroy_event(event);  // no host memory to keep it
   }
+}
+
+void EventPool::discard(backend::EventHandle event) noexcept {
+  if (!fork_mark_.is_in_child()) backend_.destroy_event(event);
 }
 
 }  // namespace tutti

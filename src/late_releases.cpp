@@ -52,7 +52,7 @@ bool LateReleases::try_mark(One& one, backend::StreamRef stream) {
   try {
     if (backend_.is_capturing(stream)) return false;  // the mark would become part of that graph
     PooledEvent mark(events_, stream.device);
-    backend_.record_event(mark.handle(), stream);
+    mark.record(stream);
     one.marks.push_back(std::move(mark));
     return true;
   } catch (const std::exception&) {

@@ -54,7 +54,7 @@ void LaunchableGraph::launch(const Stream& stream, std::string_view function) {
   }
   runtime_.backend().launch_graph(graph_, queue);
   if (passed_.handle() == nullptr) return;
-  runtime_.backend().record_event(passed_.handle(), queue);
+  passed_.record(queue);
   latest_ = queue;
   has_launched_ = true;
 }

@@ -41,7 +41,7 @@ bool PendingFrees::try_mark(StreamUses& block) noexcept {
 
 void PendingFrees::mark(StreamUses& block, backend::StreamRef stream) {
   PooledEvent event(events_, stream.device);
-  backend_.record_event(event.handle(), stream);
+  event.record(stream);
   append(stream, {&block, std::move(event)});
   ++block.open_marks;
 }

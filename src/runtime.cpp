@@ -272,8 +272,8 @@ void Runtime::wait_signals(backend::StreamRef stream, std::span<backend::SharedF
 
 void Runtime::order(backend::StreamRef earlier, backend::StreamRef later) {
   if (earlier == later) return;
-  const PooledEvent event(*events_, earlier.device);
-  backend_->record_event(event.handle(), earlier);
+  PooledEvent event(*events_, earlier.device);
+  event.record(earlier);
   wait_event(later, event.handle());  // keeps to this mark, whatever is recorded next
 }
 
@@ -284,8 +284,8 @@ void Runtime::synchronize(backend::StreamRef stream) {
 }
 
 void Runtime::finish(backend::StreamRef stream) {
-  const PooledEvent event(*events_, stream.device);
-  backend_->record_event(event.handle(), stream);
+  PooledEvent event(*events_, stream.device);
+  event.record(stream);
   backend_->synchronize_event(event.handle());
   HostWaits::count_one();
   ended_work_.report(stream.device);

@@ -15,7 +15,7 @@ class JitCombination;
 
 namespace tutti::transport {
 
-/// The events of one launch; back in the pool when it is enqueued, because a wait remembers what it saw.
+/// The events of one launch; given back when it is enqueued, because a wait remembers what it saw.
 class Marks {
  public:
   Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
@@ -23,7 +23,7 @@ class Marks {
   void record(MarkId id, backend::StreamRef stream) {
     Mark& mark = marks_[id];
     mark = {PooledEvent(runtime_.events(), stream.device), stream};
-    runtime_.backend().record_event(mark.event.handle(), stream);
+    mark.event.record(stream);
   }
   void wait(MarkId id, backend::StreamRef stream) {
     // Lanes may share a stream (captures, replays), and then its own order is enough.

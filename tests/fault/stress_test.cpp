@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/exercise.hpp"
 #include "support/footprint.hpp"
 #include "support/random_call.hpp"
 #include "support/stream_order.hpp"
@@ -42,6 +43,28 @@ void run_random_calls(std::uint64_t thread, Clock::time_point end, std::int64_t 
   ADD_FAILURE() << "thread " << thread << ": " << error.what();
 }
 
+/// Binds random collectives, each a graph on GPUs, and launches them, until `end`.
+void bind_random_collectives(std::uint64_t thread, Clock::time_point end) try {
+  Random random(test_seed() + thread);
+  while (Clock::now() < end && !testing::Test::HasFailure()) {
+    const PooledStreams pooled;
+    const Exercise run =
+        make_exercise(random.pick(all_collectives), first_devices(2), random.between(1, 5000));
+    const std::vector<HostArray> values = run.values(random.next());
+    const std::vector<Tensor> inputs = make_inputs(run, values);
+    const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
+    std::vector<Tensor> out;
+    for (const TestTensor& output : outputs) out.push_back(output.tensor());
+    synchronize_all();
+    PersistentCollective bound = run.bind(inputs, out, {});
+    for (std::int64_t launch = random.between(1, 3); launch > 0; --launch) bound.launch();
+    synchronize(bound.home_device());
+    EXPECT_TRUE(all_hold(outputs, run.expect(values))) << "thread " << thread;
+  }
+} catch (const std::exception& error) {
+  ADD_FAILURE() << "thread " << thread << ": " << error.what();
+}
+
 Clock::time_point seconds_from_now(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -61,6 +84,20 @@ TEST_F(Stress, RandomCallsOfSeveralThreadsAreAllRight) {
   for (std::uint64_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back(run_random_calls, thread, end, std::numeric_limits<std::int64_t>::max(),
                          Streams::pooled);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(Stress, RandomCallsAreRightWhileOtherThreadsBindCollectives) {
+  const auto end = seconds_from_now(test_seconds(3));
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    if (thread % 2 == 0) {
+      threads.emplace_back(bind_random_collectives, thread, end);
+    } else {
+      threads.emplace_back(run_random_calls, thread, end, std::numeric_limits<std::int64_t>::max(),
+                           Streams::pooled);
+    }
   }
   for (std::thread& thread : threads) thread.join();
 }

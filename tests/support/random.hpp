@@ -26,7 +26,7 @@ class Random {
   constexpr bool one_in(std::int64_t count) noexcept { return between(1, count) == 1; }
   template <class Container>
   constexpr const auto& pick(const Container& values) noexcept {
-    return values[static_cast<std::size_t>(next() % values.size())];
+    return values[static_cast<std::size_t>(next() % std::size(values))];
   }
 
  private:

@@ -116,7 +116,7 @@ void RoundLauncher::record(Latest& latest) {
     latest.event = PooledEvent(runtime_.events(), latest.stream.device);
     latest.event_device = latest.stream.device;
   }
-  runtime_.backend().record_event(latest.event.handle(), latest.stream);
+  latest.event.record(latest.stream);
 }
 
 void RoundLauncher::mark() noexcept {

@@ -64,7 +64,7 @@ void DeviceProgress::ask() noexcept {
                               {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
                                .source = reinterpret_cast<const std::byte*>(question.device.on_device),
                                .row_bytes = sizeof(question.device.known->value)});
-      runtime_.backend().record_event(question.event.handle(), stream);
+      question.event.record(stream);
       question.is_open = true;
     } catch (...) {
       fail_(backend::Escaped::current());

@@ -39,7 +39,7 @@ void Progress::start(const Windows& windows) {
 
 void Progress::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
   if (mark.event.handle() == nullptr) mark.event = PooledEvent(runtime_.events(), stream.device);
-  runtime_.backend().record_event(mark.event.handle(), stream);
+  mark.event.record(stream);
   mark.sequence = static_cast<std::uint32_t>(sequence);
   mark.is_pending = true;
 }
