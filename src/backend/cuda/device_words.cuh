@@ -42,18 +42,23 @@ __device__ inline bool is_aborted(std::uint32_t* abort) {
 
 // Whoever reads the number of a round in a line has read what came with it.
 #if CUDART_VERSION >= 12030
-#define TUTTI_STORE_LINE \
-  "{ .reg .b128 line; mov.b128 line, {%1, %2}; st.relaxed.sys.global.b128 [%0], line; }"
+#define TUTTI_STORE_LINE(ORDER) \
+  "{ .reg .b128 line; mov.b128 line, {%1, %2}; st." ORDER ".sys.global.b128 [%0], line; }"
 #define TUTTI_LOAD_LINE(ORDER) \
   "{ .reg .b128 line; ld." ORDER ".sys.global.b128 line, [%2]; mov.b128 {%0, %1}, line; }"
 #else
 // What older toolkits can say does not promise one access, but becomes the same instructions.
-#define TUTTI_STORE_LINE "st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+#define TUTTI_STORE_LINE(ORDER) "st." ORDER ".sys.global.v2.b64 [%0], {%1, %2};"
 #define TUTTI_LOAD_LINE(ORDER) "ld." ORDER ".sys.global.v2.b64 {%0, %1}, [%2];"
 #endif
 
 __device__ inline void store_line(std::byte* place, const TeamLine& line) {
-  asm volatile(TUTTI_STORE_LINE ::"l"(place), "l"(line.data), "l"(line.round) : "memory");
+  asm volatile(TUTTI_STORE_LINE("relaxed")::"l"(place), "l"(line.data), "l"(line.round) : "memory");
+}
+/// Whoever loads the line by `load_line_acquire` sees what this thread has written or observed before, the
+/// work of earlier kernels of its stream included.
+__device__ inline void store_line_release(std::byte* place, const TeamLine& line) {
+  asm volatile(TUTTI_STORE_LINE("release")::"l"(place), "l"(line.data), "l"(line.round) : "memory");
 }
 __device__ inline TeamLine load_line(const std::byte* place) {
   TeamLine line;
@@ -61,7 +66,7 @@ __device__ inline TeamLine load_line(const std::byte* place) {
   return line;
 }
 /// What the thread reads after this is as it was when the line was written, or newer.
-__device__ inline TeamLine load_line_first(const std::byte* place) {
+__device__ inline TeamLine load_line_acquire(const std::byte* place) {
   TeamLine line;
   asm volatile(TUTTI_LOAD_LINE("acquire") : "=l"(line.data), "=l"(line.round) : "l"(place) : "memory");
   return line;

@@ -95,8 +95,8 @@ struct LinkLane : LinkView {
     const LinkMessage& whole = message(part, cursor);
     if (whole.bytes > task.direct_from) {
       if (part.is_sent == 0) {
-        store_line(invitation_to(part.peer, task.member),
-                   {reinterpret_cast<std::uint64_t>(whole.invited_to), invitation_for(whole)});
+        store_line_release(invitation_to(part.peer, task.member),
+                           {reinterpret_cast<std::uint64_t>(whole.invited_to), invitation_for(whole)});
         cursor.target = whole.invited_to;
       } else {
         // Before it has taken all pieces the receiver may wait for another message, which looks like this
@@ -104,7 +104,7 @@ struct LinkLane : LinkView {
         const SystemWord taken(*reinterpret_cast<std::uint32_t*>(taken_flag(task.member, part.peer)));
         if (taken.load(::cuda::memory_order_acquire) != cursor.count) return false;
         std::byte* const place = invitation_to(task.member, part.peer);
-        const TeamLine invitation = load_line_first(place);
+        const TeamLine invitation = load_line_acquire(place);
         if (invitation.round != invitation_for(whole)) return false;
         store_line(place, {0, 0});  // the next one comes when this message's flag has been seen
         taken_mark(task.member, part.peer).store(cursor.count + 1, ::cuda::memory_order_relaxed);

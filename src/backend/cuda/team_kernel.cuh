@@ -36,13 +36,14 @@
 /// that never changes, which acquire does not drop. That a slot has been read before others are told is the
 /// same argument in the other direction: no later store passes a release fence.
 ///
-/// In a direct round nothing is put, and a fence would only wait for stores that are nobody else's business.
-/// The memory that is given was written by kernels that are over. Its address comes in a line, with the
-/// number of the round, which readers load with acquire: no fence is needed. So does a second one. (Further
-/// addresses lie in the slot, behind a fence.) That memory has been read before others are told needs no
-/// fence: a thread has stored what it has made of what it has read, so the reads are over, before it comes to
-/// a barrier. Who writes to what others gave has fences at its end, as where something is put; and so has who
-/// sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders nothing.
+/// In a direct round nothing is put, and a fence at its end would only wait for stores that are nobody else's
+/// business. The memory that is given was written by kernels that are over. Its address comes in a line, with
+/// the number of the round, which is stored with release and loaded with acquire. So does a second one.
+/// (Further addresses lie in the slot, behind a fence.) That memory has been read before others are told
+/// needs no fence: a thread has stored what it has made of what it has read, so the reads are over, before it
+/// comes to a barrier. Who writes to what others gave has fences at its end, as where something is put; and
+/// so has who sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders
+/// nothing.
 ///
 /// A member that gives up while others may still come to write to its memory takes back what it gave them. A
 /// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for

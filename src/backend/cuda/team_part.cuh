@@ -136,8 +136,8 @@ struct TeamPart {
       const std::uint32_t index = i % lines;
       if (index >= count) continue;
       const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_given : 0;
-      store_line(given_line(readers[i / lines], task.member, index),
-                 {given[i / lines * count + index], number() | mark});
+      store_line_release(given_line(readers[i / lines], task.member, index),
+                         {given[i / lines * count + index], number() | mark});
     }
   }
   /// By one warp of a member that has given up, if others may write to its memory.
@@ -178,7 +178,7 @@ struct TeamPart {
     const std::byte* const second_place = given_line(task.member, source, 1);
     for (std::uint32_t polls = 1;; ++polls) {
       const TeamLine second = load_line(second_place);
-      const TeamLine first = load_line_first(first_place);
+      const TeamLine first = load_line_acquire(first_place);
       if ((first.round & ~more) == number() && ((first.round & more) == 0 || second.round == number())) {
         return {reinterpret_cast<const std::byte*>(first.data),
                 reinterpret_cast<const std::byte*>(second.data)};
