@@ -116,6 +116,14 @@ def is_shown(line, chart):
     return not line.in_place or all(other.in_place for other in chart.lines)
 
 
+def time_in_words(chart):
+    """What the lines of a chart call their time."""
+    kinds = {line.run.document["settings"]["time"] for line in chart.lines}
+    if len(kinds) > 1:
+        return "Time of a call, back to back or, where the legend says so, latency"
+    return "Latency of a call" if kinds == {"latency"} else "Time of a call, back to back"
+
+
 def figures_of(chart, palette):
     """[(title, figure)]: time, bandwidth, and peers' times over tutti's."""
     sizes = [point.size for line in chart.lines for point in line.points]
@@ -150,7 +158,7 @@ def figures_of(chart, palette):
         )
     found = [
         (
-            "Time of a call: p50, whiskers to p99",
+            f"{time_in_words(chart)}: median, whiskers to p99",
             figure(
                 time, size_axis(sizes), value_axis("time (µs)", [p.time for line in chart.lines for p in line.points])
             ),

@@ -21,9 +21,9 @@ def ratio_table(chart):
         peer_points = {point.size: point for point in peer.points}
         head = "".join(f"<th>{format_size(size)}</th>" for size, _ in shared)
         rows = [
-            (f"{own.contender}, p50 µs", [format_figure(own_points[size].time) for size, _ in shared]),
+            (f"{own.contender}, median µs", [format_figure(own_points[size].time) for size, _ in shared]),
             ("p99", [p99_text(own_points[size]) for size, _ in shared]),
-            (f"{peer.contender}, p50 µs", [format_figure(peer_points[size].time) for size, _ in shared]),
+            (f"{peer.contender}, median µs", [format_figure(peer_points[size].time) for size, _ in shared]),
             ("p99", [p99_text(peer_points[size]) for size, _ in shared]),
             ("peer over tutti", [f'<span class="{"good" if r >= 0.97 else "bad"}">{r:.2f}</span>' for _, r in shared]),
         ]
@@ -115,13 +115,14 @@ def add_lists(page, runs):
             {"title": {"text": "list of tensors"}, "automargin": True},
             value_axis("time of a call (µs)", [time for _, times in lines.values() for time in times.values()]),
         )
-        page.section(f"{operation}, lists of tensors", mode, f'<div class="figures">{page.place("Time", spec)}</div>')
+        drawn = page.place("Time of a call: median", spec)
+        page.section(f"{operation}, lists of tensors", mode, f'<div class="figures">{drawn}</div>')
 
 
 def add_matrices(page, runs):
     """One section for each way of starting, in which all but the first run are folded away."""
     sections = {}
-    for run, by, size, figures in matrices_of(runs):
+    for run, by, size, dtype, figures in matrices_of(runs):
         parts = []
         for index, title, unit in ((0, "Latency", "µs"), (1, "Bandwidth", "GB/s")):
             values = [[cell and cell[index] for cell in row] for row in figures]
@@ -135,7 +136,7 @@ def add_matrices(page, runs):
             vertical = {"title": {"text": "source"}, "autorange": "reversed", "automargin": True}
             horizontal = {"title": {"text": "destination"}, "automargin": True}
             parts.append(page.place(title, figure([heat], horizontal, vertical)))
-        title = f"<h4>{escape(f'{format_size(size)} by {by}: {run.name}')}</h4>"
+        title = f"<h4>{escape(f'{format_size(size)} of {dtype} by {by}: {run.name}')}</h4>"
         sections.setdefault(run.mode, {}).setdefault(run.name, []).append(
             f'{title}<div class="figures">{"".join(parts)}</div>'
         )

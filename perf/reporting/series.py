@@ -146,15 +146,19 @@ def charts_of(runs):
 def lists_of(runs):
     """{(mode, operation): {(contender, run's name): (file, {tensor list: µs})}} of what was measured on lists of tensors.
 
-    What a file has of one contender in several tables is one figure, their median.
+    A contender is named with how it was called, and on what. What a file has of one in several tables is one figure,
+    their median.
     """
     found = {}
     for run in runs:
         for row in run.document["rows"]:
-            measured = row.get("out_of_place") or row.get("in_place")
+            place = "out_of_place" if row.get("out_of_place") else "in_place"
+            measured = row.get(place)
             if row["tensor_list"] and measured:
                 lines = found.setdefault((run.mode, row["operation"]), {})
-                key = (f"{contender_of(row)}, {row['launch']}", run.name)
+                about = [row["dtype"] if row["dtype"] != "float32" else "", variant_of(row)]
+                words = [contender_of(row), form_of(run, row, place), *filter(None, about)]
+                key = (", ".join(words), run.name)
                 times = lines.setdefault(key, (run.file, {}))[1]
                 times.setdefault(row["tensor_list"], []).append(measured["time_us"])
     return {
@@ -167,7 +171,10 @@ def lists_of(runs):
 
 
 def matrices_of(runs):
-    """[(run, contender, size, figures)] of copies between pairs; figures[source][destination] is (µs, GB/s) or None."""
+    """[(run, contender, size, element type, figures)] of copies between pairs.
+
+    figures[source][destination] is (µs of latency, GB/s) or None.
+    """
     found = {}
     for run in runs:
         for row in run.document["rows"]:
@@ -176,9 +183,10 @@ def matrices_of(runs):
                 continue
             count = run.document["devices_used"]
             key = (id(run), contender_of(row), row["size"], row["dtype"])
-            empty = (run, contender_of(row), row["size"], [[None] * count for _ in range(count)])
-            figures = found.setdefault(key, empty)[3]
-            figures[row["root"]][row["destination"]] = (measured["time_us"], measured["busbw_gbps"] or 0.0)
+            empty = [[None] * count for _ in range(count)]
+            figures = found.setdefault(key, (run, *key[1:], empty))[-1]
+            latency = measured["latency_us"]["median"]
+            figures[row["root"]][row["destination"]] = (latency, measured["busbw_gbps"] or 0.0)
     return list(found.values())
 
 
