@@ -6,18 +6,14 @@
 #include "reductions.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdlib>
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
 
-constexpr std::size_t width_of_pipes = 120;
+/// The turn of columns that are never left out.
+constexpr std::size_t stays = 100;
 
 /// The largest payload of a run, in bytes.
 std::size_t largest_payload(const Options& options) {
@@ -49,35 +45,8 @@ std::string format_figure(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-std::size_t output_width() {
-  if (const char* const columns = std::getenv("COLUMNS")) {
-    std::size_t width = 0;
-    const std::string_view text = columns;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-    if (error == std::errc() && end == text.data() + text.size() && width > 0) return width;
-  }
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return width_of_pipes;
-}
-
 Columns::Columns(const Options& options, bool has_peer, std::size_t width)
-    : headline_(options.headline), results_(options.results) {
-  const std::size_t bytes = largest_payload(options);
-  std::size_t type = 4;
-  std::size_t narrowest = bytes;
-  for (const DType dtype : options.dtypes) {
-    type = std::max(type, name_of(dtype).size());
-    narrowest = std::min(narrowest, size_of(dtype));
-  }
-  std::size_t redop = 5;
-  for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of_reduction(kind).size());
-  columns_ = {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
-              {Group::what, Figure::count, "count", "(elems)",
-               std::max<std::size_t>(digits_of(bytes / std::max<std::size_t>(narrowest, 1)), 7)},
-              {Group::what, Figure::type, "type", "", type},
-              {Group::what, Figure::redop, "redop", "", redop},
-              {Group::what, Figure::root, "root", "", 4}};
+    : headline_(options.headline), results_(options.results), columns_(identifying(options)) {
   for (const Group placement : {Group::out_of_place, Group::in_place}) {
     columns_.push_back({placement, Figure::time, "time", "(us)", 7});
     columns_.push_back({placement, Figure::algbw, "algbw", "(GB/s)", 6});
@@ -92,40 +61,75 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
     columns_.push_back({Group::latency, Figure::most, "max", "(us)", 7});
     columns_.push_back({Group::latency, Figure::variation, "cv", "(%)", 6});
   }
-  if (has_peer && options.peer == PeerChoice::nccl)
-    columns_.push_back({Group::peer, Figure::mode, "-R", "", 2});
-  if (has_peer) columns_.push_back({Group::peer, Figure::peer, "peer", "/tutti", 7});
+  const bool cuts_dimension = std::ranges::any_of(options.operations, &Operation::cuts_dimension);
+  if (cuts_dimension && options.dims != std::vector{0}) {
+    const std::string same = options.dims.size() == 1 ? fmt::format("{}", options.dims.front()) : "";
+    columns_.push_back({Group::whose, Figure::dim, "dim", "", 3, same});
+  }
+  if (has_peer) {
+    columns_.push_back({Group::whose, Figure::by, "by", "", 5});
+    if (options.peer == PeerChoice::nccl) columns_.push_back({Group::whose, Figure::mode, "-R", "", 2});
+    columns_.push_back({Group::whose, Figure::peer, "peer", "/tutti", 7});
+  }
   if (options.shows_timestamps)
     columns_.push_back({Group::when, Figure::timestamp, "timestamp", "(UTC)", 19});
   full_width_ = this->width();
   leave_out(width, options);
 }
 
+std::vector<Columns::Column> Columns::identifying(const Options& options) {
+  const std::size_t bytes = largest_payload(options);
+  std::size_t type = 4;
+  std::size_t narrowest = bytes;
+  for (const DType dtype : options.dtypes) {
+    type = std::max(type, name_of(dtype).size());
+    narrowest = std::min(narrowest, size_of(dtype));
+  }
+  std::size_t redop = 5;
+  for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of_reduction(kind).size());
+  const auto is_any = [&options](auto&& property) {
+    return std::ranges::any_of(options.operations, property);
+  };
+  std::string only_type;
+  if (options.dtypes.size() == 1) only_type = name_of(options.dtypes.front());
+  std::string only_redop;
+  if (options.reductions.size() == 1) only_redop = name_of_reduction(options.reductions.front());
+  if (!is_any(&Operation::sums)) only_redop = "none";
+  std::string only_root;
+  if (options.root) only_root = fmt::format("{}", *options.root);
+  if (!is_any(&Operation::has_root)) only_root = "-1";
+  const std::size_t elements = bytes / std::max<std::size_t>(narrowest, 1);
+  return {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
+          {Group::what, Figure::count, "count", "(elems)", std::max<std::size_t>(digits_of(elements), 7)},
+          {Group::what, Figure::type, "type", "", type, only_type},
+          {Group::what, Figure::redop, "redop", "", redop, only_redop},
+          {Group::what, Figure::root, "root", "", 4, only_root}};
+}
+
 std::size_t Columns::turn_of(const Column& column, const Options& options) noexcept {
-  constexpr std::size_t stays = 100;
   switch (column.figure) {
     case Figure::redop:
-      return 1;
+    case Figure::root:
+    case Figure::type:
+    case Figure::dim:
+      return column.same.empty() ? stays : 1;
     case Figure::count:
       return 2;
-    case Figure::p50:
-      return options.shows_spread ? 10 : 3;
-    case Figure::root:
-      return options.root ? 4 : 6;
-    case Figure::p99:
-      return options.shows_spread ? 11 : 5;
     case Figure::algbw:
-      return column.group == Group::in_place ? 7 : 8;
-    case Figure::type:
-      return 9;
+      return column.group == Group::in_place ? 3 : 4;
+    case Figure::p50:
+    case Figure::p99:
+      return options.shows_spread ? 7 : 5;
+    case Figure::busbw:
+      return column.group == Group::in_place ? 6 : 8;
     case Figure::least:
-      return 12;
+      return 9;
     case Figure::most:
-      return 13;
+      return 10;
     case Figure::variation:
-      return 14;
+      return 11;
     case Figure::timestamp:
-      return 15;
+      return 12;
     default:
       return stays;
   }
@@ -139,9 +143,11 @@ void Columns::leave_out(std::size_t width, const Options& options) {
   const auto turn = [&](const Column& column) { return turn_of(column, options); };
   while (this->width() > width) {
     const auto next = std::ranges::min_element(columns_, {}, turn);
-    if (turn(*next) >= 100) return;
-    left_out_.push_back(next->group == Group::in_place ? fmt::format("{} in place", next->title)
-                                                       : std::string(next->title));
+    if (turn(*next) == stays) return;
+    std::string what(next->title);
+    if (next->group == Group::in_place) what += " in place";
+    if (!next->same.empty()) what += fmt::format(" ({})", next->same);
+    left_out_.push_back(std::move(what));
     columns_.erase(next);
   }
 }
@@ -230,13 +236,17 @@ std::string Columns::value(const Column& column, const Row& row) const {
       return format_figure(100.0 * latency.variation);
     case Figure::timestamp:
       return utc_text(row.finished, "%Y-%m-%d %H:%M:%S");
+    case Figure::dim:
+      return fmt::format("{}", row.dim);
+    case Figure::by:
+      return row.peer.empty() ? "tutti" : row.peer;
     case Figure::mode:
-      return row.peer_mode;
+      return row.peer_mode.empty() ? "-" : row.peer_mode;
     case Figure::peer:
       if (!row.peer.empty() && row.wrong() != 0) return "wrong";
       return row.leading() && row.leading()->is_fastest_peer
                  ? fmt::format("{:.2f}x", *row.leading()->over_tutti)
-                 : "";
+                 : "-";
   }
   return "";
 }

@@ -11,24 +11,28 @@
 
 namespace tutti::perf {
 
-/// Which columns a table has: those of nccl-tests in their order, then latencies, then what a peer's rows end
-/// with, and when rows were measured. Each is as wide as what the run will put into it; of what does not fit
-/// into the width, the least telling is left out.
+/// Lays out the columns of a table: those of nccl-tests in their order, then latencies, then what else tells
+/// rows apart in this run (dimensions, a peer), how a peer compares, and when rows were measured. Each column
+/// is as wide as what the run will put into it. Where a terminal is too narrow for all, columns are left out:
+/// first those that have one value in all rows, which the head tells, then figures that others imply. What
+/// tells rows apart stays, and so do times and wrong elements, even if lines are longer than the terminal
+/// then.
 class Columns {
  public:
-  /// `has_peer`: whether rows of a peer are among the table's.
+  /// `has_peer`: whether rows of a peer are among the table's. `width`: of a line, in letters.
   Columns(const Options& options, bool has_peer, std::size_t width);
 
   /// Three lines: groups, titles, units.
   [[nodiscard]] std::string titles() const;
   [[nodiscard]] std::string line(const Row& row) const;
-  /// The titles of what has been left out; empty: nothing.
+  /// The titles of what has been left out, such as "algbw in place", each with the value that all rows have,
+  /// as "root (0)"; empty: nothing.
   [[nodiscard]] const std::vector<std::string>& left_out() const noexcept { return left_out_; }
   /// That the table has without leaving anything out.
   [[nodiscard]] std::size_t full_width() const noexcept { return full_width_; }
 
  private:
-  enum class Group : std::uint8_t { what, out_of_place, in_place, latency, peer, when };
+  enum class Group : std::uint8_t { what, out_of_place, in_place, latency, whose, when };
   enum class Figure : std::uint8_t {
     size,
     count,
@@ -45,6 +49,8 @@ class Columns {
     least,
     most,
     variation,
+    dim,
+    by,
     mode,
     peer,
     timestamp
@@ -55,9 +61,11 @@ class Columns {
     std::string_view title;
     std::string_view unit;
     std::size_t width = 0;
+    std::string same{};  ///< the value that all rows have which have any; empty: it tells rows apart
   };
 
-  /// Whether this one goes before others do; a later turn: a larger number. Nothing: it stays.
+  [[nodiscard]] static std::vector<Column> identifying(const Options& options);
+  /// Columns of a smaller turn are left out before others.
   [[nodiscard]] static std::size_t turn_of(const Column& column, const Options& options) noexcept;
   [[nodiscard]] std::size_t width() const;
   void leave_out(std::size_t width, const Options& options);
@@ -74,9 +82,5 @@ class Columns {
 
 /// Three to four significant digits, at most seven letters below ten seconds in microseconds.
 [[nodiscard]] std::string format_figure(double value);
-
-/// The width of the terminal that the standard output is; 120 for a pipe or a file. The variable COLUMNS
-/// overrides both.
-[[nodiscard]] std::size_t output_width();
 
 }  // namespace tutti::perf

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.hpp"
 
+#include "help_text.hpp"
 #include "manual.hpp"
 #include "nearest.hpp"
 #include "operation.hpp"
 #include "tutti/version.hpp"
 #include "usage_error.hpp"
+#include "width.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -18,8 +21,8 @@ namespace {
 /// For the names of all operations.
 constexpr fmt::format_string<std::string> description = R"(Checks and measures tutti's collectives.
 
-OP is one of these, several, or all:
-{}
+OP is one of these, several, or all: {}.
+
 In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest,
 in matrices, without the columns of -I, -S and --baseline, which files have; between ranks messages, from each member
 to the next one. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's
@@ -47,8 +50,8 @@ parts of a whole (scatter, all_gather and the like), times 2(n-1)/n for all_redu
 u = n(n+1)/2 units, and algbw itself otherwise.
 
 A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
-carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns
-that there is no room for are left out.
+carried them. On a terminal columns that there is no room for are left out, of a table as wide as COLUMNS says, or as
+the terminal is: first those of one value in all rows, which the head tells. In pipes and files all are there.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
@@ -57,22 +60,12 @@ compare with it, 4 wrong data of a peer alone, 5 the run failed, or something ha
 than -T, 130 interrupted. A reader of the table that goes away, as head does, ends a run that writes no file, and
 is no failure.)";
 
-/// The names of all operations, in lines that keep to the width of the help.
-std::string operation_lines() {
-  constexpr std::size_t width = 118;
-  std::string lines;
-  std::string line = " ";
-  const auto add = [&](std::string_view name) {
-    if (line.size() + name.size() + 2 > width) {
-      lines += line + "\n";
-      line = " ";
-    }
-    line += fmt::format(" {},", name);
-  };
-  for (const Operation* const operation : collective_operations(Mode::single_process)) add(operation->name());
-  add(copy_operation().name());
-  line.pop_back();
-  return lines + line;
+/// The names of all operations.
+std::string operation_names() {
+  std::string names;
+  for (const Operation* const operation : collective_operations(Mode::single_process))
+    names += fmt::format("{}, ", operation->name());
+  return names + std::string(copy_operation().name());
 }
 
 /// Adds options of one group of the help page.
@@ -153,7 +146,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
   sizes.value("-i,--stepbytes", typed.increment, "SIZE", "bytes from one size to the next");
   sizes.value("-f,--stepfactor", typed.factor, "N", "factor from one size to the next (default 2)");
   sizes.value("--tensors", typed.tensors, "LIST",
-              "for coalesced operations, instead of sizes: resnet50, gpt2, COUNTxSIZE such\n"
+              "for coalesced operations, instead of sizes: resnet50, gpt2, COUNTxSIZE such "
               "as 1000x1K, or a file with lines such as: 64x3x7x7 float32");
 
   Group operations(app, "Operations");
@@ -161,21 +154,21 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "element type, such as float32, half, int8, or all (default float32)");
   operations.value(
       "-o,--op", typed.reduction, "NAME",
-      "reductions: sum (default), avg, premul_sum (by 2; also mulsum), min, max, prod, band, bor,\n"
-      "bxor, or all of these, with the element types that have them; absmax: the larger\n"
+      "reductions: sum (default), avg, premul_sum (by 2; also mulsum), min, max, prod, band, bor, "
+      "bxor, or all of these, with the element types that have them; absmax: the larger "
       "absolute value, by an operation that is compiled at run time");
   operations.value("-r,--root", typed.root, "N",
-                   "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
+                   "root, or all, or -1, which is the same (default 0): a device; between ranks, "
                    "counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
   operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
   operations.value("--multiprocessors", typed.multiprocessors, "N",
-                   "that kernels of a call may hold on each device (default: as many as make it fastest);\n"
+                   "that kernels of a call may hold on each device (default: as many as make it fastest); "
                    "0, of copies of one process: none, copy engines alone");
   operations.value("--determinism", typed.determinism, "NAME",
                    "fastest (default), or bitwise: the same bits on every transport");
   operations.value("--results", typed.results, "FORM",
-                   "out (default): into tensors the call is given; new: into new ones it returns, where\n"
+                   "out (default): into tensors the call is given; new: into new ones it returns, where "
                    "what is on its device already is returned as it is");
 
   Group devices(app, "Devices");
@@ -185,11 +178,11 @@ void declare(CLI::App& app, TypedOptions& typed) {
   devices.value("--devices", typed.virtual_devices, "N",
                 "number of virtual devices, of every process; implies --backend host");
   devices.value("--topology", typed.topology, "NAME",
-                "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file;\n"
+                "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file; "
                 "implies --backend host");
 
   devices.value("--groups", typed.groups, "N",
-                "that many groups of consecutive ranks, which measure at the same time, each by itself\n"
+                "that many groups of consecutive ranks, which measure at the same time, each by itself "
                 "(default 1)");
 
   Group timing(app, "Timing");
@@ -197,7 +190,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
                "launches per batch (default: as many as take 50 ms, at most 200)");
   timing.value("-w,--warmup_iters", typed.warmup, "N", "launches before measuring (default: up to 5)");
   timing.value("-m,--agg_iters", typed.calls_of_a_launch, "N",
-               "calls of a launch, one after another: times are divided by them (default 1); with -G of\n"
+               "calls of a launch, one after another: times are divided by them (default 1); with -G of "
                "a communicator's calls, how many are in a graph");
   timing.value("-N,--run_cycles", typed.cycles, "N",
                "measure all sizes N times (default 1); 0: until Ctrl-C");
@@ -209,28 +202,27 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("-u,--unalign", typed.first_element, "N",
                "tensors begin with element N of memory that is aligned (default 0)");
   timing.value("--cpu", typed.cpus, "N[,N...]",
-               "keep the thread that launches on this CPU while times are taken; of several ranks of\n"
+               "keep the thread that launches on this CPU while times are taken; of several ranks of "
                "a host, each on its own (default: where the system puts it)");
   timing.value("-a,--average", typed.over_ranks, "HOW",
-               "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1),\n"
+               "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1), "
                "or rank0 (0)");
   timing.value("-I,--per_iter_timing", typed.per_iteration, "N",
-               "1: the table has min, max and coefficient of variation of the latencies, too, and the\n"
+               "1: the table has min, max and coefficient of variation of the latencies, too, and the "
                "file of -J each of them (default 0)");
   timing.value("-K,--per_iter_skip", typed.skipped, "N",
                "leave the first N latencies out of p50, p99 and the like (default 0)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
   timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G,--cudagraph", typed.graph_launches, "N",
-               "the same, with this many launches per batch, and of a communicator's calls with 20 in a\n"
+               "the same, with this many launches per batch, and of a communicator's calls with 20 in a "
                "graph; 0: eager (default)");
   timing.value("--peer", typed.peer, "NAME",
-               "measure a peer, too: nccl, in each of the modes of -R, the fastest of which is what\n"
+               "measure a peer, too: nccl, in each of the modes of -R, the fastest of which is what "
                "tutti is compared with; between ranks of virtual devices also mpi, on host memory");
-  timing.value(
-      "-R,--local_register", typed.local_register, "N",
-      "with --peer nccl, that mode alone: 0: on the same buffers; on buffers of NCCL's, 1: that are\n"
-      "registered, 2: that are symmetric windows (NCCL 2.27)");
+  timing.value("-R,--local_register", typed.local_register, "N",
+               "with --peer nccl, that mode alone: 0: on the same buffers; on buffers of NCCL's, 1: that are "
+               "registered, 2: that are symmetric windows (NCCL 2.27)");
 
   Group check(app, "Check and output");
   check.value("-c,--check", typed.check, "N", "compare every element on every device (default 1); 0: do not");
@@ -245,7 +237,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
   check.value("--csv", typed.csv_file, "FILE",
               "write the rows as comma-separated values, under a line of names, those of -J");
   check.value("--baseline", typed.baseline, "FILE",
-              "compare with what -J has written before: rows have the change in per cent, and the\n"
+              "compare with what -J has written before: rows have the change in per cent, and the "
               "exit status is 3 where a time is slower than --tolerance allows, or nothing is in both");
   check.value("--tolerance", typed.tolerance, "PERCENT",
               "how much slower than in the baseline a time may be (default 3)");
@@ -271,9 +263,10 @@ std::vector<std::string> given_in(const CLI::App& app) {
 }  // namespace
 
 std::optional<TypedOptions> split_command_line(int argc, const char* const* argv, std::string& help) {
-  CLI::App app(fmt::format(description, operation_lines()), "tutti-perf");
+  CLI::App app(fmt::format(description, operation_names()), "tutti-perf");
   TypedOptions typed;
   declare(app, typed);
+  app.formatter(std::make_shared<HelpText>(text_width()));
   try {
     app.parse(argc, argv);
     for (const std::string& word : app.remaining()) {

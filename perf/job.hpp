@@ -15,9 +15,10 @@ namespace tutti::perf {
 struct MemberDevice {
   int rank = 0;
   std::string host;
-  int device = 0;  ///< the number it has in its process
+  int process = 0;  ///< its number on the host
+  int device = 0;   ///< the number it has in its process
   std::string name;
-  std::string pci_bus_id;  ///< empty for virtual devices
+  std::string pci_bus_id;  ///< empty for virtual devices, of which each process has its own
   DeviceHealth health{};
 };
 

@@ -132,13 +132,6 @@ std::string paragraphs(const std::string& text) {
   return page + (is_in_columns ? ".fi\n" : "");
 }
 
-std::string one_line(std::string text) {
-  for (char& letter : text) {
-    if (letter == '\n') letter = ' ';
-  }
-  return text;
-}
-
 std::string values_of(const CLI::Option& option) {
   if (option.check_name("--datatype")) {
     std::string names = "all";
@@ -198,7 +191,7 @@ complete -F _tutti_perf tutti-perf
 /// For a specification of _arguments, in single quotes.
 std::string zsh_text(const std::string& text) {
   std::string result;
-  for (const char letter : one_line(text)) {
+  for (const char letter : text) {
     if (letter == '[' || letter == ']' || letter == ':') result += '\\';
     result += letter == '\'' ? '"' : letter;
   }
@@ -254,7 +247,7 @@ std::string manual_page(const CLI::App& app) {
           takes_value(*option) ? fmt::format(" \\fI{}\\fR", option->get_type_name()) : "";
       entries +=
           fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(fmt::format("{}", fmt::join(names_of(*option), ", "))),
-                      type, roff(one_line(option->get_description())));
+                      type, roff(option->get_description()));
     }
     if (!entries.empty()) page += fmt::format(".SS {}\n{}", group, entries);
   }

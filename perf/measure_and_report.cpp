@@ -16,6 +16,7 @@
 #include "table_printer.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
+#include "width.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -135,7 +136,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
 
   session.watch().start();
   watch_interrupts();
-  const Columns columns(options, peer != nullptr, output_width());
+  const Columns columns(options, peer != nullptr, table_width(processes.are_ranks()));
   output.print(format_header(options, results, columns));
   const bool writes = json_file->is_wanted() || csv_file->is_wanted();
   TablePrinter printer(options, output, columns, writes ? WithoutReader::goes_on : WithoutReader::ends);

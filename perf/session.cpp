@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
@@ -84,16 +85,18 @@ void Session::gather_members() {
   std::string mine;
   for (const Device device : members_.local) {
     const DeviceProperties& properties = topology_.devices[static_cast<std::size_t>(device.index())];
-    mine +=
-        fmt::format("{}\n{}\n{}\n{}\n", host_name(), device.index(), properties.name, properties.pci_bus_id);
+    mine += fmt::format("{}\n{}\n{}\n{}\n{}\n", host_name(), getpid(), device.index(), properties.name,
+                        properties.pci_bus_id);
   }
   const std::vector<std::string> all = processes_.gather(mine);
   for (int rank = 0; rank < processes_.size(); ++rank) {
     std::istringstream lines(all[static_cast<std::size_t>(rank)]);
     MemberDevice member;
     member.rank = rank;
-    for (std::string index; std::getline(lines, member.host) && std::getline(lines, index) &&
-                            std::getline(lines, member.name) && std::getline(lines, member.pci_bus_id);) {
+    for (std::string process, index; std::getline(lines, member.host) && std::getline(lines, process) &&
+                                     std::getline(lines, index) && std::getline(lines, member.name) &&
+                                     std::getline(lines, member.pci_bus_id);) {
+      member.process = std::stoi(process);
       member.device = std::stoi(index);
       job_.members.push_back(member);
     }

@@ -154,6 +154,12 @@ std::optional<double> bandwidth_of(const Row& row, Headline headline) {
   return algorithm_bandwidth(row, *row.out_of_place, headline);
 }
 
+/// Virtual devices of different processes have the same numbers, and are different ones.
+std::string device_in_words(const MemberDevice& member) {
+  if (member.pci_bus_id.empty()) return fmt::format("its own {} {}", member.name, member.device);
+  return fmt::format("device {} {} {}", member.device, member.name, member.pci_bus_id);
+}
+
 }  // namespace
 
 std::string format_members(const Job& job) {
@@ -161,8 +167,9 @@ std::string format_members(const Job& job) {
   std::string text = fmt::format("ranks: {} on {} host(s)\n", job.ranks, job.hosts().size());
   for (std::size_t number = 0; number < job.members.size(); ++number) {
     const MemberDevice& member = job.members[number];
-    text += fmt::format("  member {}: rank {} on {}, device {} {}{}{}\n", number, member.rank, member.host,
-                        member.device, member.name, member.pci_bus_id.empty() ? "" : " ", member.pci_bus_id);
+    const std::string group = job.groups > 1 ? fmt::format(" (group {})", job.group_of(member.rank)) : "";
+    text += fmt::format("  member {}: rank {}{} on {}, process {}, {}\n", number, member.rank, group,
+                        member.host, member.process, device_in_words(member));
   }
   return text;
 }
@@ -185,6 +192,7 @@ std::string format_header(const Options& options, const Results& results, const 
     text += fmt::format("# a launch is {} calls: times are divided by them\n", options.calls_of_a_launch);
   if (options.first_element > 0)
     text += fmt::format("# tensors begin with element {} of memory that is aligned\n", options.first_element);
+  if (results.job.mode == Mode::ranks) text += "# seen by rank 0:\n";
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!options.cpus.empty()) {
     text += fmt::format("# launched from CPU {}{} while times are taken\n", fmt::join(options.cpus, ", "),
@@ -232,7 +240,7 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
         wrong += row.wrong();
       }
       const bool is_checked = std::ranges::all_of(chosen, [](const Row* row) { return row->is_checked(); });
-      const std::string about = fmt::format("{}, {}", format_size(bytes),
+      const std::string about = fmt::format("{} {}, {}", format_size(bytes), name_of(rows.front().dtype),
                                             is_checked ? fmt::format("{} wrong", wrong) : "not checked");
       if (bytes == *sizes.begin()) {
         text += format_matrix(chosen, devices, fmt::format("{}latency (us), {}", who, about), latency_of,

@@ -32,7 +32,6 @@ std::string progress_in_words(const Options& options, const Operation& operation
 }
 
 void TablePrinter::start_operation(const Operation& operation) {
-  dim_ = 0;
   choice_.clear();
   output_.print(operation.is_copy() ? fmt::format("#\n# {}\n", operation.name())
                                     : format_column_titles(std::string(operation.name()), columns_));
@@ -53,8 +52,6 @@ void TablePrinter::finish_row(const Operation& operation, const Row& row) {
     pairs_.push_back(row);
     return;
   }
-  if (row.dim != dim_) output_.print(fmt::format("# along dimension {}\n", row.dim));
-  dim_ = row.dim;
   if (row.peer.empty()) {
     if (const std::string choice = format_choice(row); choice != choice_) {
       output_.print(choice);

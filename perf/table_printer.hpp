@@ -47,7 +47,6 @@ class TablePrinter final : public Listener {
   WithoutReader without_reader_;
   Progress progress_;
   int cycle_ = 1;
-  int dim_ = 0;
   std::string choice_;  ///< what carried the last row of tutti's
   std::vector<Row> pairs_;
 };

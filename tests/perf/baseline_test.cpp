@@ -175,7 +175,7 @@ Results results_on(const std::string& host, const std::string& device) {
   results.provenance.driver = "570.1";
   results.topology.backend = BackendKind::cuda;
   results.topology.nccl = "2.27.3";
-  results.job.members = {{0, host, 0, device, "0000:01:00.0"}, {0, host, 1, device, "0000:02:00.0"}};
+  results.job.members = {{0, host, 1, 0, device, "0000:01:00.0"}, {0, host, 1, 1, device, "0000:02:00.0"}};
   return results;
 }
 

@@ -2,56 +2,19 @@
 #include "parsed_options.hpp"
 #include "perf/output.hpp"
 #include "perf/table_printer.hpp"
+#include "terminal.hpp"
 
-#include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <initializer_list>
 #include <string>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
 
-/// A terminal of so many columns, which the standard error stream is as long as the object is there.
-class Terminal {
- public:
-  explicit Terminal(unsigned short columns) : reader_(posix_openpt(O_RDWR | O_NOCTTY)) {
-    EXPECT_EQ(grantpt(reader_), 0);
-    EXPECT_EQ(unlockpt(reader_), 0);
-    const int writer = open(ptsname(reader_), O_RDWR | O_NOCTTY);
-    winsize size{};
-    size.ws_row = 10;
-    size.ws_col = columns;
-    EXPECT_EQ(ioctl(writer, TIOCSWINSZ, &size), 0);
-    dup2(writer, STDERR_FILENO);
-    close(writer);
-  }
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
-  ~Terminal() {
-    dup2(before_, STDERR_FILENO);
-    close(before_);
-    close(reader_);
-  }
-  /// What has been written to it since.
-  [[nodiscard]] std::string shown() const {
-    std::array<char, 256> text{};
-    const ssize_t length = read(reader_, text.data(), text.size());
-    return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : "";
-  }
-
- private:
-  int before_ = dup(STDERR_FILENO);
-  int reader_;
-};
-
 TEST(PerfProgress, KeepsToOneLineOfTheTerminal) {
-  const Terminal terminal(20);
+  const Terminal terminal(STDERR_FILENO, 20);
   const Progress progress(true);
   progress.show("broadcast, row 1 ...");
   EXPECT_EQ(terminal.shown(), "\r\033[Kbroadcast, row 1 ..");
@@ -62,7 +25,7 @@ TEST(PerfProgress, KeepsToOneLineOfTheTerminal) {
 }
 
 TEST(PerfProgress, IsWholeOnATerminalThatDoesNotTellItsWidth) {
-  const Terminal terminal(0);
+  const Terminal terminal(STDERR_FILENO, 0);
   Progress(true).show("all_reduce_add float32 64M, row 3 of 24 ...");
   EXPECT_EQ(terminal.shown(), "\r\033[Kall_reduce_add float32 64M, row 3 of 24 ...");
 }

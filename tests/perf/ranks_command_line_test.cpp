@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -96,6 +98,30 @@ TEST(PerfRanksCommandLine, TopologyIsShownOfAllRanks) {
   EXPECT_EQ(different.status, 0) << different.error;
   for (const char* expected : {"seen by rank 0:", "seen by rank 1:"})
     EXPECT_NE(different.out.find(expected), std::string::npos) << different.out;
+}
+
+TEST(PerfRanksCommandLine, RanksAreToldApartAndSoAreTheRowsOfAPeerWithEveryColumnInAPipe) {
+  const std::string process = temporary("process");
+  const Outcome outcome = run_with(2, "export COLUMNS=60; echo $$ >" + process + "$rank",
+                                   "all_reduce -b 1K -e 1K -n 1 --repetitions 1 --devices 1 --peer mpi");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const std::string rank : {"0", "1"}) {
+    std::string number = content_of(process + rank);
+    number.erase(number.find_last_not_of('\n') + 1);
+    std::remove((process + rank).c_str());
+    EXPECT_NE(outcome.out.find(", process " + number + ", its own virtual device 0\n"), std::string::npos)
+        << outcome.out;
+  }
+  std::istringstream lines(outcome.out);
+  std::vector<std::string> whose;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.front() == '#') continue;
+    std::istringstream stream(line);
+    const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+    ASSERT_EQ(words.size(), 17U) << line;
+    whose.push_back(words[15]);
+  }
+  EXPECT_EQ(whose, (std::vector<std::string>{"tutti", "mpi"})) << outcome.out;
 }
 
 TEST(PerfRanksCommandLine, HelpIsSaidOnce) {

@@ -82,13 +82,14 @@ TEST(PerfTable, PeersSayHowTheyCompare) {
   row.out_of_place->over_tutti = 2.5;
   Options options;
   options.peer = PeerChoice::nccl;
-  EXPECT_EQ(words_of(columns_of(options, true).line(row)).back(), "R1");
+  const std::vector<std::string> slow = words_of(columns_of(options, true).line(row));
+  EXPECT_EQ((std::vector<std::string>{slow.end() - 3, slow.end()}),
+            (std::vector<std::string>{"nccl", "R1", "-"}));
   row.out_of_place->is_fastest_peer = true;
   const std::vector<std::string> words = words_of(columns_of(options, true).line(row));
   EXPECT_EQ((std::vector<std::string>{words.end() - 2, words.end()}),
             (std::vector<std::string>{"R1", "2.50x"}));
   EXPECT_EQ(words_of(columns_of({}, true).line(row)).back(), "2.50x");
-  EXPECT_EQ(words_of(columns_of({}, true).line(scatter_row())).back(), "200.0");
   row.in_place = measured(10.0, 1);
   EXPECT_EQ(words_of(columns_of(options, true).line(row)).back(), "wrong");
 }
@@ -200,25 +201,47 @@ Row widest_row(const Options& options) {
   return row;
 }
 
-TEST(PerfTable, FitsIntoItsWidthWhateverIsMeasured) {
+/// The titles of a table's columns, in order.
+std::vector<std::string> titles_of(const Columns& columns) {
+  std::istringstream lines(columns.titles());
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  std::vector<std::string> titles = words_of(line);
+  titles.erase(titles.begin());  // the '#'
+  return titles;
+}
+
+std::size_t longest_line(const Columns& columns, const Row& row) {
+  std::istringstream lines(columns.titles() + columns.line(row));
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+/// Of all that a run can have.
+Options options_of_a_large_run() {
+  Options options;
+  options.sizes.end = std::size_t{64} << 30U;
+  options.dtypes = {DType::float8_e4m3, DType::complex128};
+  options.reductions = {ReduceKind::sum, ReduceKind::premul_sum};
+  options.root = std::nullopt;
+  options.peer = PeerChoice::nccl;
+  options.operations = {find_operation("reduce_add", Mode::single_process)};
+  return options;
+}
+
+TEST(PerfTable, FitsIntoItsWidthAsFarAsWhatStaysDoes) {
   Options usual;
-  Options large;
-  large.sizes.end = std::size_t{64} << 30U;
-  large.dtypes = {DType::float8_e4m3, DType::complex128};
-  large.root = std::nullopt;
-  large.peer = PeerChoice::nccl;
-  for (Options* const options : {&usual, &large})
-    options->operations = {find_operation("scatter", Mode::single_process)};
-  for (const Options& options : {usual, large}) {
+  usual.operations = {find_operation("scatter", Mode::single_process)};
+  for (const Options& options : {usual, options_of_a_large_run()}) {
     for (const bool has_peer : {false, true}) {
-      for (std::size_t width = 70; width <= 200; ++width) {
+      const Row row = widest_row(options);
+      const std::size_t narrowest = longest_line(Columns(options, has_peer, 0), row);
+      for (std::size_t width = 40; width <= 200; ++width) {
         const Columns columns(options, has_peer, width);
-        std::istringstream lines(columns.titles() + columns.line(widest_row(options)));
-        std::size_t longest = 0;
-        for (std::string line; std::getline(lines, line);) {
-          EXPECT_LE(line.size(), width) << line;
-          longest = std::max(longest, line.size());
-        }
+        const std::size_t longest = longest_line(columns, row);
+        EXPECT_LE(longest, std::max(width, narrowest));
         EXPECT_EQ(columns.left_out().empty(), width >= columns.full_width());
         if (columns.left_out().empty()) {
           EXPECT_EQ(longest, columns.full_width());
@@ -228,16 +251,76 @@ TEST(PerfTable, FitsIntoItsWidthWhateverIsMeasured) {
   }
 }
 
-TEST(PerfTable, HasAllColumnsOfOneRunInAPipeAndTheMostTellingOnANarrowTerminal) {
-  EXPECT_TRUE(columns_of({}, false, 120).left_out().empty());
+TEST(PerfTable, WhatTellsRowsApartStaysAtEveryWidth) {
+  EXPECT_EQ(titles_of({options_of_a_large_run(), true, 0}),
+            (std::vector<std::string>{"size", "type", "redop", "root", "time", "#wrong", "time", "#wrong",
+                                      "by", "-R", "peer"}));
+  Options options = options_of_a_large_run();
+  options.root = 3;
+  options.dtypes = {DType::float8_e4m3};
+  const Columns columns(options, false, 0);
+  EXPECT_EQ(titles_of(columns),
+            (std::vector<std::string>{"size", "redop", "time", "#wrong", "time", "#wrong"}));
+  EXPECT_EQ((std::vector<std::string>{columns.left_out().begin(), columns.left_out().begin() + 3}),
+            (std::vector<std::string>{"type (float8_e4m3)", "root (3)", "count"}));
+}
+
+TEST(PerfTable, ADimensionHasAColumnWhereItIsNotTheUsualOne) {
+  Options options;
+  options.operations = {find_operation("scatter", Mode::single_process)};
+  EXPECT_EQ(titles_of({options, false, 500}).back(), "p99");
+  options.dims = {0, 1};
+  EXPECT_EQ(titles_of({options, false, 0}).back(), "dim");
+  Row row = scatter_row();
+  row.dim = 1;
+  EXPECT_EQ(words_of(Columns(options, false, 0).line(row)).back(), "1");
+  options.dims = {1};
+  EXPECT_EQ(titles_of({options, false, 500}).back(), "dim");
+  EXPECT_EQ(Columns(options, false, 0).left_out().at(3), "dim (1)");
+}
+
+TEST(PerfTable, EveryRowHasTheSameNumberOfWordsWhoeverItIsOf) {
+  const Options options = options_of_a_large_run();
+  const Columns columns(options, true, 500);
+  EXPECT_TRUE(columns.left_out().empty());
+  Row row = widest_row(options);
+  const std::vector<std::string> of_peer = words_of(columns.line(row));
+  EXPECT_EQ(of_peer.size(), titles_of(columns).size());
+  row.peer_mode.clear();
+  row.out_of_place->is_fastest_peer = false;
+  row.in_place = std::nullopt;
+  const std::vector<std::string> own = words_of(columns.line(row));
+  EXPECT_EQ(own.size(), of_peer.size());
+  EXPECT_EQ((std::vector<std::string>{own.end() - 3, own.end()}),
+            (std::vector<std::string>{"tutti", "-", "-"}));
+}
+
+TEST(PerfTable, ANarrowOneLeavesOutWhatTheHeadTellsAndWhatOtherFiguresImply) {
   const Columns narrow = columns_of({}, false, 80);
   EXPECT_EQ(words_of(narrow.line(scatter_row())),
-            (std::vector<std::string>{"8000000", "float32", "100.0", "80.00", "60.00", "0", "N/A", "N/A",
-                                      "N/A", "N/A"}));
+            (std::vector<std::string>{"8000000", "100.0", "80.00", "60.00", "0", "N/A", "N/A", "N/A", "200.0",
+                                      "200.0"}));
   const std::string header = format_header({}, results_of({}), narrow);
-  EXPECT_NE(header.find("# no room for: redop, count, p50, root, p99 (COLUMNS="), std::string::npos)
+  EXPECT_NE(header.find("# no room for: type (float32), redop (none), root (-1), count, algbw in place "
+                        "(COLUMNS="),
+            std::string::npos)
       << header;
   EXPECT_EQ(format_header({}, results_of({}), columns_of()).find("no room"), std::string::npos);
+}
+
+TEST(PerfTable, RanksAndTheirDevicesAreToldApart) {
+  Results results = results_of_ranks();
+  const std::string devices = format_members(results.job);
+  EXPECT_NE(devices.find("member 1: rank 0 on node0, process 100, its own a device 1\n"), std::string::npos)
+      << devices;
+  EXPECT_NE(devices.find("member 2: rank 1 on node1, process 101, its own a device 0\n"), std::string::npos)
+      << devices;
+  EXPECT_NE(format_header({}, results, columns_of()).find("# seen by rank 0:\n"), std::string::npos);
+  results.job.groups = 2;
+  results.job.members[2].pci_bus_id = "0000:07:00.0";
+  EXPECT_NE(format_members(results.job)
+                .find("member 2: rank 1 (group 1) on node1, process 101, device 0 a device 0000:07:00.0\n"),
+            std::string::npos);
 }
 
 TEST(PerfTable, MatricesHaveNoColumnsThatThereIsNoRoomFor) {
@@ -291,8 +374,8 @@ TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
   const std::string header = format_header({}, results_of_ranks(), columns_of());
   for (const char* expected : {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
-                               "member 3: rank 1 on node1, device 1 a device", "devices ready 2.0 ms",
-                               "communicator 5.0 ms", "complete 20.0 ms after\n",
+                               "member 3: rank 1 on node1, process 101, its own a device 1",
+                               "devices ready 2.0 ms", "communicator 5.0 ms", "complete 20.0 ms after\n",
                                "# memory of the communicator: 43 MiB per device (700 MiB with NCCL)\n"}) {
     EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
   }

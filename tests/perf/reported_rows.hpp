@@ -57,7 +57,7 @@ inline Results results_of_ranks() {
                  .memory = CommunicatorMemory{.created = (43U << 20U) - 1, .with_nccl = 700U << 20U}};
   for (int member = 0; member < 4; ++member) {
     results.job.members.push_back(
-        {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
+        {member / 2, "node" + std::to_string(member / 2), 100 + member / 2, member % 2, "a device", ""});
   }
   return results;
 }
