@@ -3,6 +3,7 @@
 
 #include "code_cache.hpp"
 #include "jit_source.hpp"
+#include "jit_text/function_name.hpp"
 
 #include <algorithm>
 #include <array>

@@ -21,8 +21,7 @@ namespace tutti {
 /// `T combine(T accumulator, T value)`, under whichever name. Thread-safe.
 class JitCombination {
  public:
-  /// Nothing is compiled yet. Throws Error(invalid_argument), in the name of `function`, if `source` has no
-  /// function template.
+  /// Nothing is compiled yet. Throws what `jit_function_name` throws, in the name of `function`.
   JitCombination(std::string source, std::string_view function);
   JitCombination(const JitCombination&) = delete;
   JitCombination& operator=(const JitCombination&) = delete;

@@ -4,8 +4,6 @@
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"
 
-#include <cctype>
-
 #include <fmt/format.h>
 
 /// The texts around a user's function. Names of their own begin with `tutti_`.
@@ -114,10 +112,6 @@ extern "C" __attribute__((visibility("default"))) void tutti_entry(const tutti_p
 #endif
 )";
 
-bool is_in_a_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 std::string_view type_of(JitScalarKind kind) {
   switch (kind) {
     case JitScalarKind::boolean:
@@ -143,27 +137,6 @@ std::string text_before(std::string_view source, const JitTypes& types) {
 }
 
 }  // namespace
-
-std::string jit_function_name(std::string_view source, std::string_view function) {
-  const auto refuse = [&](std::string_view what) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: source has {}, expected a function template of one type, such as "
-                            "\"template <typename T> T sum(T a, T b) {{ return a + b; }}\"",
-                            function, what));
-  };
-  const std::size_t begin = source.rfind("template");
-  if (begin == std::string_view::npos) refuse("no template");
-  const std::size_t behind = source.find('>', begin);
-  const std::size_t bracket = behind == std::string_view::npos ? behind : source.find('(', behind);
-  if (bracket == std::string_view::npos) refuse("a template that is no function");
-  std::size_t end = bracket;
-  while (end > behind && std::isspace(static_cast<unsigned char>(source[end - 1])) != 0) --end;
-  std::size_t first = end;
-  while (first > behind && is_in_a_name(source[first - 1])) --first;
-  if (first == end || std::isdigit(static_cast<unsigned char>(source[first])) != 0)
-    refuse("a template without a function's name");
-  return std::string(source.substr(first, end - first));
-}
 
 bool is_jit_dtype(DType dtype) noexcept {
   return !jit_types(dtype).stored.empty();
@@ -207,13 +180,13 @@ backend::CodeText elementwise_text(std::string_view source, std::string_view nam
   }
   std::string call;
   if (returns_output) {
-    call = fmt::format("  tutti_store(p.outputs[0], i, {}<tutti_computed>({}));\n", name, arguments);
+    call = fmt::format("  tutti_store(p.outputs[0], i, ::{}<tutti_computed>({}));\n", name, arguments);
   } else {
     for (std::size_t i = 0; i < places.outputs_count; ++i) {
       call += fmt::format("  tutti_computed out{} = tutti_computed();\n", i);
       arguments += fmt::format(", out{}", i);
     }
-    call += fmt::format("  {}<tutti_computed>({});\n", name, arguments);
+    call += fmt::format("  ::{}<tutti_computed>({});\n", name, arguments);
     for (std::size_t i = 0; i < places.outputs_count; ++i)
       call += fmt::format("  tutti_store(p.outputs[{}], i, out{});\n", i, i);
   }
@@ -249,7 +222,7 @@ backend::CodeText combination_text(std::string_view source, std::string_view nam
                           "  const long long at = static_cast<long long>(i);\n"
                           "  tutti_computed result = tutti_load(p.operands[0], at);\n"
                           "  for (unsigned long long k = 1; k < p.operands_count; ++k)\n"
-                          "    result = {}<tutti_computed>(result, tutti_load(p.operands[k], at));\n"
+                          "    result = ::{}<tutti_computed>(result, tutti_load(p.operands[k], at));\n"
                           "  tutti_store(p.target, i, result);\n}}\n",
                           most_combined, name) +
               std::string(jit_entry),

@@ -20,10 +20,6 @@ inline constexpr std::size_t most_jit_inputs = 8;
 inline constexpr std::size_t most_jit_outputs = 8;
 inline constexpr std::size_t most_jit_scalars = 16;
 
-/// The name of the last function template in `source`. Throws Error(invalid_argument), in the name of
-/// `function`, if there is none.
-[[nodiscard]] std::string jit_function_name(std::string_view source, std::string_view function);
-
 /// Whether texts are made for elements of the type.
 [[nodiscard]] bool is_jit_dtype(DType dtype) noexcept;
 

@@ -148,6 +148,21 @@ TEST_F(Jiterator, GivesSeveralOutputs) {
   EXPECT_EQ(outputs[1].to_vector<float>(), (std::vector<float>{4, 5}));
 }
 
+/// Helpers, comments and macros are not taken for it; its name may be one that stands in the text around it.
+TEST_F(Jiterator, AppliesTheFunctionThatComesLast) {
+  const Tensor x = on_device({2});
+  const Tensor y = on_device({3});
+  const std::string mean = "template <typename T> T mean(T a, T b) { return (a + b) / 2; }\n";
+  for (const std::string& text :
+       {mean + "template <typename T> T result(T a, T b) { return mean(a, b) * 2; }\n// a template <> like "
+               "mean(\n",
+        mean +
+            "#define MAKE(name, op) template <typename T> T name(T a, T b) { return a op b; }\n"
+            "namespace made { MAKE(minus, -) MAKE(p, +) }\n#if 0\n" +
+            mean + "#endif\n"})
+    EXPECT_EQ(create_jit_fn(text)({x, y}).to_vector<float>(), std::vector<float>{5}) << text;
+}
+
 TEST_F(Jiterator, HasMathematicalFunctionsAndKindsOfScalars) {
   const JitFunction shaped = create_jit_fn(
       "template <class T> T shaped(T x, double power, long long steps, bool flips) {\n"

@@ -99,15 +99,24 @@ class TUTTI_EXPORT MultiOutputJitFunction {
 ///                                    {{"alpha", 1.0}});
 ///     tutti::Tensor z = fn({x, y}, {{"alpha", 2.5}});
 ///
-/// Functions that it calls may stand before it. Of the standard library there is what CUDA's device code has
+/// It is the last function template of the text that has a body, outside of classes; functions that it calls
+/// stand before it. Behind it may stand what is no new function: classes, variables, specialisations,
+/// operators, and a function that is no template if it has been declared before. The text is read as
+/// compilers read it: comments and strings say nothing, macros are replaced, and what conditionals leave out
+/// is not there; files that it includes are not read. A text that leaves open which function comes last, as
+/// it depends on what compilers predefine or as a template that is declared before another one has its body
+/// behind it, is refused: one more function template, which calls the right one, makes it clear.
+///
+/// Of the standard library there is what CUDA's device code has
 /// as well: the mathematical functions, by their names alone. For float16 and bfloat16 the type is float, and
 /// results are rounded to nearest. Products and sums are not contracted: so what is made of these and of
 /// quotients and square roots is the same on GPUs and on virtual devices, bit by bit. What C++ leaves
 /// undefined, an integer divided by zero for instance, ends the process on virtual devices, and gives
 /// anything on GPUs. Nothing of the text may be used that begins with `tutti_`.
 ///
-/// Nothing is compiled yet. Throws Error(invalid_argument) if there is no function template in the text, for
-/// scalars without a name or with the same one.
+/// Nothing is compiled yet. Throws Error(invalid_argument) if there is no function template in the text, if
+/// it cannot be told which one comes last, or if another function comes last; for scalars without a name or
+/// with the same one.
 [[nodiscard]] TUTTI_EXPORT JitFunction create_jit_fn(const std::string& source,
                                                      const JitArguments& defaults = {});
 /// The same for a function that returns nothing, and takes `num_outputs` outputs, 1 to 8, by reference,

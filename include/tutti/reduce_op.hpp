@@ -72,8 +72,8 @@ class ReduceOp {
   [[nodiscard]] static ReduceOp premul_sum(std::vector<double> factors) {
     return ReduceOp(std::move(factors));
   }
-  /// By a function of two values, given as source text: a function template in C++17 with one type, as
-  /// `create_jit_fn` takes it.
+  /// By a function of two values, given as source text: a function template in C++17 with one type, the last
+  /// one of the text, as `create_jit_fn` takes it.
   ///
   ///     auto op = ReduceOp::compiled("template <typename T> T larger(T a, T b) { return a < b ? b : a; }");
   ///     Tensor result = reduce(inputs, op);
@@ -95,10 +95,11 @@ class ReduceOp {
   /// `reduce_coalesced`, tensors of more than 64 KiB go one by one. NCCL may carry these, but combines
   /// nothing. All ranks give the same text.
   ///
-  /// Throws Error(invalid_argument) if there is no function template in the text. Calls throw
-  /// Error(invalid_argument) with the compiler's words for a text that it refuses, for complex types and
-  /// float8, and where an output is an input behind the 64th; and Error(unsupported) where there is no
-  /// compiler, as functions of `create_jit_fn` do.
+  /// Throws Error(invalid_argument) if there is no function template in the text, if it cannot be told which
+  /// one comes last, or if another function comes last. Calls throw Error(invalid_argument) with the
+  /// compiler's words for a text that it refuses, for complex types and float8, and where an output is an
+  /// input behind the 64th; and Error(unsupported) where there is no compiler, as functions of
+  /// `create_jit_fn` do.
   [[nodiscard]] TUTTI_EXPORT static ReduceOp compiled(std::string source);
 
   [[nodiscard]] ReduceKind kind() const noexcept { return kind_; }
