@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which function of a source text is compiled: read as compilers read it, or refused.
+// A source text is read as compilers read it: its last function template is found, or the text is refused.
 
 #include "jit_text/function_name.hpp"
 #include "support/errors.hpp"
@@ -37,7 +37,7 @@ void expect_f(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) EXPECT_EQ(name_in(text), "f") << text;
 }
 
-/// Texts with fragments of the message.
+/// Checks that texts are refused, each with a fragment of the message.
 void expect_refused(const std::vector<std::pair<std::string, std::string>>& texts) {
   for (const auto& [text, fragment] : texts) {
     EXPECT_TRUE(refuses([&text = text] { static_cast<void>(jit_function_name(text, "test")); },
@@ -305,7 +305,7 @@ TEST(JitText, EndsWhateverIsCutOffOrChanged) {
   expect_refused({{conditions + function, "ways to be read"}});
 }
 
-/// By all who take source texts.
+/// All functions that take source texts read them alike.
 TEST(JitText, IsReadWhereverItIsGiven) {
   const std::string wrong = helper + "float f(float a, float b) { return a; }";
   for (const auto& [call, name] :

@@ -6,6 +6,7 @@
 
 #include "jit_combination.hpp"
 #include "support/errors.hpp"
+#include "support/variable_guard.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
@@ -14,7 +15,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,34 +26,13 @@ namespace tutti {
 namespace {
 
 using test::refuses;
+using test::VariableGuard;
 
 const std::string axpy_text = "template <typename T> T axpy(T x, T y, T alpha) { return alpha * x + y; }";
 
 Tensor on_device(const std::vector<float>& values, DType dtype = DType::float32) {
   return from_host(values, {static_cast<std::int64_t>(values.size())}, Device(0)).to(dtype);
 }
-
-/// Sets a variable of the environment as long as it exists.
-class VariableGuard {
- public:
-  VariableGuard(const char* name, const std::string& value) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before;
-    ::setenv(name, value.c_str(), 1);
-  }
-  VariableGuard(const VariableGuard&) = delete;
-  VariableGuard& operator=(const VariableGuard&) = delete;
-  ~VariableGuard() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 class Jiterator : public testing::Test {
  protected:
@@ -148,7 +127,7 @@ TEST_F(Jiterator, GivesSeveralOutputs) {
   EXPECT_EQ(outputs[1].to_vector<float>(), (std::vector<float>{4, 5}));
 }
 
-/// Helpers, comments and macros are not taken for it; its name may be one that stands in the text around it.
+/// Helpers, comments and macros are not taken for the function, whose name may stand in the text around it.
 TEST_F(Jiterator, AppliesTheFunctionThatComesLast) {
   const Tensor x = on_device({2});
   const Tensor y = on_device({3});
@@ -267,8 +246,9 @@ TEST(JiteratorTexts, NeedACompilerAndLeaveNothingBehind) {
   {
     const VariableGuard compiler("TUTTI_JIT_CXX", "/nowhere/c++");
     const JitFunction fresh = create_jit_fn("template <class T> T fresh(T a) { return a + 4711; }");
-    EXPECT_TRUE(refuses([&] { fresh({on_device({1})}); }, ErrorCode::unsupported,
-                        {"there is no C++ compiler (/nowhere/c++", "TUTTI_JIT_CXX"}));
+    EXPECT_TRUE(refuses(
+        [&] { fresh({on_device({1})}); }, ErrorCode::unsupported,
+        {"TUTTI_JIT_CXX is \"/nowhere/c++\", which is taken as one file name and cannot be started"}));
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory));
 }

@@ -60,7 +60,10 @@ class TUTTI_EXPORT JitFunction {
   /// Throws Error(invalid_argument) for inputs that do not fit, names that are not known or given twice, and
   /// with the compiler's words for a text that it refuses; Error(unsupported) for other element types, and
   /// where there is no compiler: on GPUs NVRTC (`libnvrtc.so`, which comes with CUDA), on virtual devices
-  /// `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` that `PATH` finds.
+  /// `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` that `PATH` finds. A compiler that fails
+  /// itself is not the text's fault: that is Error(out_of_memory) where it, or the text, finds no room on the
+  /// disk, no memory or no process, and else Error(unsupported), with how it ended and what it said. A later
+  /// call tries again.
   Tensor operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
   /// Has it compiled and loaded to the device, so that a call on inputs like these, whatever their sizes,
   /// costs a launch: loading may wait for what runs on the device. Queues nothing. Throws what calls do.
@@ -107,12 +110,11 @@ class TUTTI_EXPORT MultiOutputJitFunction {
 /// it depends on what compilers predefine or as a template that is declared before another one has its body
 /// behind it, is refused: one more function template, which calls the right one, makes it clear.
 ///
-/// Of the standard library there is what CUDA's device code has
-/// as well: the mathematical functions, by their names alone. For float16 and bfloat16 the type is float, and
-/// results are rounded to nearest. Products and sums are not contracted: so what is made of these and of
-/// quotients and square roots is the same on GPUs and on virtual devices, bit by bit. What C++ leaves
-/// undefined, an integer divided by zero for instance, ends the process on virtual devices, and gives
-/// anything on GPUs. Nothing of the text may be used that begins with `tutti_`.
+/// Of the standard library there is what CUDA's device code has as well: the mathematical functions, by their
+/// names alone. For float16 and bfloat16 the type is float, and results are rounded to nearest. Products and
+/// sums are not contracted: so what is made of these and of quotients and square roots is the same on GPUs
+/// and on virtual devices, bit by bit. What C++ leaves undefined, an integer divided by zero for instance,
+/// ends the process on virtual devices, and gives anything on GPUs. No name of the text begins with `tutti_`.
 ///
 /// Nothing is compiled yet. Throws Error(invalid_argument) if there is no function template in the text, if
 /// it cannot be told which one comes last, or if another function comes last; for scalars without a name or

@@ -98,8 +98,8 @@ class ReduceOp {
   /// Throws Error(invalid_argument) if there is no function template in the text, if it cannot be told which
   /// one comes last, or if another function comes last. Calls throw Error(invalid_argument) with the
   /// compiler's words for a text that it refuses, for complex types and float8, and where an output is an
-  /// input behind the 64th; and Error(unsupported) where there is no compiler, as functions of
-  /// `create_jit_fn` do.
+  /// input behind the 64th; and Error(unsupported) or Error(out_of_memory) where there
+  /// is no compiler, or it fails itself, as functions of `create_jit_fn` do.
   [[nodiscard]] TUTTI_EXPORT static ReduceOp compiled(std::string source);
 
   [[nodiscard]] ReduceKind kind() const noexcept { return kind_; }

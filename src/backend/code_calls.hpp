@@ -55,7 +55,8 @@ class CodeCalls {
 
   /// Devices for which this is the same run the same compiled code.
   [[nodiscard]] virtual std::string code_target(int device) = 0;
-  /// May take seconds. Throws Error(unsupported) if there is no compiler, saying what was looked for, and
+  /// May take seconds. Throws Error(unsupported) if there is no compiler, saying what was looked for, or it
+  /// fails itself; Error(out_of_memory) where the system refuses it room or memory; and
   /// Error(invalid_argument) with what the compiler says if it refuses the text.
   [[nodiscard]] virtual std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) = 0;
   /// Has code of the device's target there, so that its first run does not load it: which may wait for what

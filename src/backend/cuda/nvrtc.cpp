@@ -17,12 +17,15 @@ namespace {
 struct NvrtcProgramTag;
 using NvrtcProgram = NvrtcProgramTag*;
 constexpr int nvrtc_success = 0;
+constexpr int nvrtc_out_of_memory = 1;
 constexpr int nvrtc_invalid_option = 5;
 constexpr int nvrtc_compilation_error = 6;
 constexpr std::size_t longest_nvrtc_complaint = 4000;
 
+/// Throws what is not the text's fault.
 [[noreturn]] void refuse_without_nvrtc(const std::string& reason, int status) {
-  throw Error(ErrorCode::unsupported, "source text cannot be compiled for GPUs: " + reason, status);
+  throw Error(status == nvrtc_out_of_memory ? ErrorCode::out_of_memory : ErrorCode::unsupported,
+              "source text cannot be compiled for GPUs: " + reason, status);
 }
 
 /// Loaded once, and never unloaded.

@@ -2,31 +2,40 @@
 #include "backend/host/compiler.hpp"
 
 #include "backend/descriptor.hpp"
+#include "backend/host/child_program.hpp"
+#include "backend/shown_text.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char** environ;
 
 namespace tutti::backend::host {
 namespace {
 
 constexpr std::size_t longest_complaint = 4000;
+constexpr std::array exhaustions{ENOSPC, EDQUOT, EFBIG, ENOMEM, EAGAIN, EMFILE, ENFILE};
 
-[[noreturn]] void refuse_to_compile(const std::string& reason) {
-  throw Error(ErrorCode::unsupported, "source text cannot be compiled for virtual devices: " + reason);
+/// Throws what is not the text's fault. `error` is an errno, 0 where there is none.
+[[noreturn]] void refuse_to_compile(const std::string& reason, int error = 0) {
+  const bool is_exhausted = std::ranges::find(exhaustions, error) != exhaustions.end();
+  throw Error(is_exhausted ? ErrorCode::out_of_memory : ErrorCode::unsupported,
+              "source text cannot be compiled for virtual devices: " + reason, error);
+}
+
+[[noreturn]] void refuse_text(const std::string& reason) {
+  throw Error(ErrorCode::invalid_argument, "the source text " + reason);
 }
 
 /// A directory of this process's own, gone with the object.
@@ -35,8 +44,14 @@ class PrivateDirectory {
   PrivateDirectory() {
     const char* const given = std::getenv("TMPDIR");
     path_ = fmt::format("{}/tutti-jit-XXXXXX", given == nullptr || *given == 0 ? "/tmp" : given);
-    if (mkdtemp(path_.data()) == nullptr)
-      refuse_to_compile(fmt::format("no directory {} can be made: {}", path_, std::strerror(errno)));
+    if (mkdtemp(path_.data()) == nullptr) {
+      const int error = errno;
+      refuse_to_compile(
+          fmt::format("the directory {} cannot be made: {}, expected one that can be written in "
+                      "TMPDIR, or in /tmp without it",
+                      path_, std::strerror(error)),
+          error);
+    }
   }
   PrivateDirectory(const PrivateDirectory&) = delete;
   PrivateDirectory& operator=(const PrivateDirectory&) = delete;
@@ -59,42 +74,128 @@ void write_text(const std::string& path, std::string_view text) {
     if (count < 0 && errno != EINTR) break;
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (!text.empty() || !file.is_open())
-    refuse_to_compile(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+  if (text.empty()) return;
+  const int error = errno;
+  refuse_to_compile(fmt::format("{} cannot be written: {}", path, std::strerror(error)), error);
 }
 
+/// A compiler that was started, by one of its names.
 struct CompilerRun {
-  int error = 0;   ///< why it could not be started
-  int status = 0;  ///< as `waitpid` has it
+  std::string compiler{};
+  ChildEnd end{};
+
+  /// For messages: what it printed.
+  [[nodiscard]] std::string said() const {
+    return end.output.empty() ? ", and said nothing"
+                              : ", and said: " + end.output.substr(0, longest_complaint);
+  }
 };
 
-/// What it prints goes to `log`.
-CompilerRun run_compiler(const std::vector<std::string>& words, const std::string& log) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  pid_t child = 0;
-  CompilerRun run;
-  run.error = posix_spawnp(&child, arguments.front(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (run.error != 0) return run;
-  while (waitpid(child, &run.status, 0) < 0) {
-    if (errno == EINTR) continue;
-    run.status = 0;  // nobody may wait for it, where children are ignored: what it has made tells
-    break;
-  }
-  return run;
+CompilerRun run_compiler(const std::string& compiler, const std::string& source, const std::string& object) {
+  // Options that both of the usual compilers know. Products and sums stay apart, as they do on GPUs.
+  return {compiler, run_program({compiler, "-x", "c++", "-std=c++17", "-O2", "-w", "-fPIC", "-shared",
+                                 "-ffp-contract=off", "-fvisibility=hidden", "-o", object, source})};
 }
 
-/// The names to try.
-std::vector<std::string> compilers(const std::string& given) {
-  if (!given.empty()) return {given};
-  return {"c++", "g++", "clang++"};
+/// Runs the compiler `given`, or the first of the usual ones that can be started.
+CompilerRun run_any(const std::string& given, const std::string& source, const std::string& object) {
+  std::string failures;
+  const std::vector<std::string> usual{"c++", "g++", "clang++"};
+  for (const std::string& compiler : given.empty() ? usual : std::vector{given}) {
+    CompilerRun run = run_compiler(compiler, source, object);
+    const int error = run.end.start_error;
+    if (error == 0) return run;
+    const std::string reason = std::strerror(error);
+    if (!given.empty()) {
+      refuse_to_compile(fmt::format("TUTTI_JIT_CXX is \"{}\", which is taken as one file name and cannot be "
+                                    "started: {}, expected the path of "
+                                    "one C++ compiler, or its name as PATH finds it, without options",
+                                    shown_text(given, 200), reason),
+                        error);
+    }
+    if (std::ranges::find(exhaustions, error) != exhaustions.end())
+      refuse_to_compile(fmt::format("the compiler {} cannot be started: {}", compiler, reason), error);
+    failures += fmt::format("{}{}: {}", failures.empty() ? "" : ", ", compiler, reason);
+  }
+  refuse_to_compile(
+      fmt::format("there is no C++ compiler ({}): install one, or name one by TUTTI_JIT_CXX", failures));
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+/// Finds the errno of what the system refused to the compiler, by the words that end a line of its messages;
+/// 0 if there are none.
+int exhaustion_in(std::string_view output) {
+  for (const std::string_view line : lines_of(output)) {
+    if (line.find("#error") != std::string_view::npos) continue;
+    if (line.find(strsignal(SIGXFSZ)) != std::string_view::npos) return EFBIG;
+    for (const int error : exhaustions) {
+      const std::string_view end = line.substr(0, line.find_last_not_of(" '\"\r") + 1);
+      if (end.ends_with(std::strerror(error))) return error;
+    }
+  }
+  return 0;
+}
+
+/// Tells whether a line is an error at a place of a source, such as "source:1:5: error: ...", and not one of
+/// the compiler's own.
+bool is_error_of_source(std::string_view line) {
+  std::string_view before = line.substr(0, std::min(line.find("rror: "), line.size()));
+  if (before.size() == line.size() || before.empty()) return false;
+  before.remove_suffix(1);  // 'e' or, an assembler's, 'E'
+  constexpr std::string_view fatal = "fatal ";
+  if (before.ends_with(fatal)) before.remove_suffix(fatal.size());
+  if (!before.ends_with(": ")) return false;
+  before.remove_suffix(2);
+  const std::string_view place = before.substr(std::min(before.rfind(':') + 1, before.size()));
+  return place.size() < before.size() && place.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// Throws what it says, if that is that the text is wrong; or that the system refuses it something.
+void refuse_by_words(const CompilerRun& run) {
+  if (const int error = exhaustion_in(run.end.output); error != 0)
+    refuse_to_compile(fmt::format("the compiler {} has failed{}", run.compiler, run.said()), error);
+  const auto lines = lines_of(run.end.output);
+  if (std::ranges::any_of(lines, is_error_of_source))
+    refuse_text("does not compile: " + run.end.output.substr(0, longest_complaint));
+}
+
+/// Throws if the compiler has failed, as far as that is known.
+void require_success(const CompilerRun& run) {
+  if (!run.end.status) return;
+  const int status = *run.end.status;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  if (WIFSIGNALED(status)) {
+    refuse_to_compile(fmt::format("the compiler {} was ended by signal {} ({}){}", run.compiler,
+                                  WTERMSIG(status), strsignal(WTERMSIG(status)), run.said()));
+  }
+  refuse_by_words(run);
+  refuse_to_compile(
+      fmt::format("the compiler {} ended with status {}{}", run.compiler, WEXITSTATUS(status), run.said()));
+}
+
+/// Throws why there is no function. `is_loaded`: there is a library, but without the entry.
+[[noreturn]] void refuse_to_load(const CompilerRun& run, bool is_loaded) {
+  const char* const error = dlerror();
+  const std::string reason = error == nullptr ? "the loader gives no reason" : error;
+  if (!run.end.status) {
+    refuse_by_words(run);
+    refuse_to_compile(
+        fmt::format("how the compiler {} ended is not known, as this process ignores SIGCHLD or "
+                    "waits for all its children{}; what it has made cannot be loaded: {}",
+                    run.compiler, run.said(), reason));
+  }
+  if (!is_loaded && reason.find("undefined symbol") != std::string::npos)
+    refuse_text("uses what is defined nowhere: " + reason);
+  refuse_to_compile(fmt::format("what the compiler {} has made cannot be loaded: {}", run.compiler, reason));
 }
 
 }  // namespace
@@ -103,42 +204,12 @@ void* compile_with_system(const CodeText& code) {
   PrivateDirectory directory;
   const std::string source = directory.file("source.cpp");
   const std::string object = directory.file("object.so");
-  const std::string log = directory.file("log");
   write_text(source, code.text);
-  const std::vector<std::string> tried = compilers(code.compiler);
-  std::optional<CompilerRun> run;
-  std::string failures;
-  for (const std::string& compiler : tried) {
-    // Options that both of the usual compilers know. Products and sums stay apart, as they do on GPUs.
-    const CompilerRun here =
-        run_compiler({compiler, "-x", "c++", "-std=c++17", "-O2", "-w", "-fPIC", "-shared",
-                      "-ffp-contract=off", "-fvisibility=hidden", "-o", object, source},
-                     log);
-    const bool is_absent = here.error != 0 || (WIFEXITED(here.status) && WEXITSTATUS(here.status) == 127);
-    if (!is_absent) {
-      run = here;
-      break;
-    }
-    failures += fmt::format("{}{}: {}", failures.empty() ? "" : ", ", compiler,
-                            std::strerror(here.error == 0 ? ENOENT : here.error));
-  }
-  if (!run) {
-    refuse_to_compile(
-        fmt::format("there is no C++ compiler ({}): install one, or name one by TUTTI_JIT_CXX", failures));
-  }
-  if (!WIFEXITED(run->status) || WEXITSTATUS(run->status) != 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("the source text does not compile: {}",
-                    contents_of(log).value_or("the compiler says nothing").substr(0, longest_complaint)));
-  }
+  const CompilerRun run = run_any(code.compiler, source, object);
+  require_success(run);
   void* const library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* const function = library == nullptr ? nullptr : dlsym(library, code.entry.c_str());
-  if (function == nullptr) {
-    const char* const reason = dlerror();
-    refuse_to_compile(fmt::format("what the compiler has made cannot be loaded: {}",
-                                  reason == nullptr ? "the loader gives no reason" : reason));
-  }
+  if (function == nullptr) refuse_to_load(run, library != nullptr);
   return function;
 }
 

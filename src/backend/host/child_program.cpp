@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/child_program.hpp"
+
+#include "backend/descriptor.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <string_view>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace tutti::backend::host {
+namespace {
+
+constexpr std::size_t longest_output = std::size_t{1} << 20;
+
+/// Pointers to words, as `exec` takes them.
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> scrubbed_environment() {
+  std::vector<std::string> variables{"LC_ALL=C"};
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    if (!text.starts_with("TUTTI_") && !text.starts_with("LC_ALL=")) variables.emplace_back(text);
+  }
+  return variables;
+}
+
+/// The descriptors and signals of a program that is started.
+class Start {
+ public:
+  explicit Start(int output) {
+    posix_spawn_file_actions_init(&files_);
+    posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files_, output, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files_, output, STDERR_FILENO);
+    posix_spawnattr_init(&attributes_);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes_, &none);
+    sigset_t usual;
+    sigemptyset(&usual);
+    for (const int signal : {SIGCHLD, SIGPIPE, SIGXFSZ}) sigaddset(&usual, signal);
+    posix_spawnattr_setsigdefault(&attributes_, &usual);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  }
+  Start(const Start&) = delete;
+  Start& operator=(const Start&) = delete;
+  ~Start() {
+    posix_spawnattr_destroy(&attributes_);
+    posix_spawn_file_actions_destroy(&files_);
+  }
+  /// Gives 0, or why it cannot be started.
+  int run(const std::vector<std::string>& words, pid_t& child) {
+    const std::vector<std::string> environment = scrubbed_environment();
+    return posix_spawnp(&child, words.front().c_str(), &files_, &attributes_, pointers_to(words).data(),
+                        pointers_to(environment).data());
+  }
+
+ private:
+  posix_spawn_file_actions_t files_{};
+  posix_spawnattr_t attributes_{};
+};
+
+std::string beginning_of(const Descriptor& file) {
+  std::string text(longest_output, '\0');
+  std::size_t length = 0;
+  while (length < text.size()) {
+    const ssize_t count =
+        pread(file.number(), text.data() + length, text.size() - length, static_cast<off_t>(length));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    length += static_cast<std::size_t>(count);
+  }
+  text.resize(length);
+  return text;
+}
+
+}  // namespace
+
+ChildEnd run_program(const std::vector<std::string>& words) {
+  ChildEnd end;
+  // In memory, so that a disk that is full does not hide the reason.
+  const Descriptor output(memfd_create("tutti-output", MFD_CLOEXEC));
+  if (!output.is_open()) {
+    end.start_error = errno;
+    return end;
+  }
+  pid_t child = 0;
+  end.start_error = Start(output.number()).run(words, child);
+  if (end.start_error != 0) return end;
+  int status = 0;
+  pid_t waited = 0;
+  do {
+    waited = waitpid(child, &status, 0);
+  } while (waited < 0 && errno == EINTR);
+  if (waited == child) end.status = status;
+  end.output = beginning_of(output);
+  return end;
+}
+
+}  // namespace tutti::backend::host
