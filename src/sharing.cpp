@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sharing.hpp"
 
+#include "backend/sealed_words.hpp"
 #include "backend/unshared_descriptor.hpp"
 #include "blocking_call.hpp"
 #include "graph_captures.hpp"
 #include "quiet_closes.hpp"
 #include "runtime.hpp"
+#include "shared_tensor_words.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
 
@@ -18,7 +20,6 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,28 +27,6 @@
 
 namespace tutti {
 namespace {
-
-constexpr std::size_t longest_bus_id = 32;
-
-/// What a handle says.
-struct SharedTensorWords {
-  static constexpr std::uint64_t expected_mark = 0x326e657469747574;
-
-  std::uint64_t mark = expected_mark;
-  SharedMemory::Handle control;
-  std::uint64_t is_on_gpus = 0;
-  std::uint64_t is_read_only = 0;
-  std::int64_t device = -1;
-  std::array<char, longest_bus_id> bus_id{};
-  backend::MemoryHandle allocation;
-  std::uint64_t offset = 0;  ///< of the first element in the allocation
-  std::uint64_t bytes = 0;   ///< of the allocation
-  std::uint64_t dtype = 0;
-  std::uint64_t rank = 0;
-  std::array<std::int64_t, max_dimensions> sizes{};
-  std::array<std::int64_t, max_dimensions> strides{};
-};
-static_assert(std::has_unique_object_representations_v<SharedTensorWords>);
 
 /// In memory of both processes.
 struct SharedTensorControl {
@@ -182,14 +161,55 @@ const Tensor& shareable(const Tensor& tensor) {
 }
 
 SharedTensorWords words_of(std::span<const std::byte> handle) {
-  SharedTensorWords words;
-  if (handle.size() != sizeof words)
-    refuse_handle(fmt::format("has {} bytes where {} belong", handle.size(), sizeof words));
-  std::memcpy(&words, handle.data(), sizeof words);
-  if (words.mark != SharedTensorWords::expected_mark) refuse_handle("does not begin as one does");
-  if (words.rank > max_dimensions || words.dtype >= all_dtypes.size() || words.device < 0)
-    refuse_handle("says what no tensor has");
-  return words;
+  if (handle.size() != sizeof(SharedTensorWords))
+    refuse_handle(fmt::format("has {} bytes where {} belong", handle.size(), sizeof(SharedTensorWords)));
+  const auto words = unsealed<SharedTensorWords>(handle);
+  if (!words) refuse_handle("has a checksum that its bytes do not have: it is none, or was changed");
+  if (words->device < 0) refuse_handle(fmt::format("names device {}", words->device));
+  if (words->control.bytes != sizeof(SharedTensorControl)) {
+    refuse_handle(fmt::format("names {} bytes for who has the tensor open, where {} belong",
+                              words->control.bytes, sizeof(SharedTensorControl)));
+  }
+  return *words;
+}
+
+LayoutPtr layout_of(const SharedTensorWords& words) {
+  if (words.dtype >= all_dtypes.size()) refuse_handle(fmt::format("names element type {}", words.dtype));
+  if (words.rank > max_dimensions) refuse_handle(fmt::format("names {} dimensions", words.rank));
+  const auto rank = static_cast<std::size_t>(words.rank);
+  LayoutPtr layout;
+  try {
+    layout = make_layout(all_dtypes[words.dtype], std::span(words.sizes).first(rank),
+                         std::span(words.strides).first(rank));
+  } catch (const Error& error) {
+    refuse_handle(fmt::format("names what no tensor has ({})", error.what()));
+  }
+  const std::size_t element = size_of(layout->dtype());
+  if (words.offset % element != 0) {
+    refuse_handle(fmt::format("names offset {}, which is no multiple of the {} bytes of {}", words.offset,
+                              element, name_of(layout->dtype())));
+  }
+  return layout;
+}
+
+/// Compares what the handle says with the memory that is open now.
+void require_inside(Runtime& runtime, const SharedTensorWords& words, const Layout& layout, int device,
+                    const std::byte* address) {
+  const backend::PointerInfo info = runtime.backend().pointer_info(address);
+  if (info.kind != backend::MemoryKind::device || info.device != device) {
+    refuse_handle(
+        fmt::format("names device {}, and its memory belongs to {}", device,
+                    info.kind == backend::MemoryKind::device ? to_string(Device(info.device)) : "the host"));
+  }
+  // A driver that does not tell what is open leaves what the handle says.
+  const bool is_told = info.base != nullptr && info.bytes != 0;
+  const std::uint64_t open =
+      is_told ? static_cast<std::uint64_t>(info.base + info.bytes - address) : words.bytes;
+  const std::size_t needed = layout.span_bytes();
+  if (needed > open || words.offset > open - needed) {
+    refuse_handle(
+        fmt::format("names {} bytes from offset {}, and its memory has {}", needed, words.offset, open));
+  }
 }
 
 /// The device of this process that the words mean.
@@ -247,7 +267,7 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   words.is_read_only = tensor.is_read_only() ? 1 : 0;
   words.device = device;
   words.bus_id = bus_id_of(runtime.backend(), device);
-  words.allocation = runtime.backend().share_device_memory(device, allocation.address);
+  words.allocation = runtime.backend().share_device_memory(device, allocation.address, Audience::same_user);
   words.offset = static_cast<std::uint64_t>(static_cast<std::byte*>(tensor.data()) - allocation.address);
   words.bytes = allocation.bytes;
   words.dtype =
@@ -255,10 +275,10 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   words.rank = tensor.sizes().size();
   std::ranges::copy(tensor.sizes(), words.sizes.begin());
   std::ranges::copy(tensor.strides(), words.strides.begin());
-  words.control = control_.share();
+  words.control = control_.share(Audience::same_user);
   lock_ = SharedMemory::open_file(words.control);
   handle_.resize(sizeof words);
-  std::memcpy(handle_.data(), &words, sizeof words);
+  seal(words, handle_);
   runtime.synchronize(current_stream_ref(runtime, device));
 }
 
@@ -343,19 +363,11 @@ Tensor open_shared_tensor(std::span<const std::byte> handle) {
   Runtime& runtime = Runtime::get();
   collect_shared(runtime);
   const int device = device_here(runtime, words);
-  LayoutPtr layout;
-  try {
-    const auto rank = static_cast<std::size_t>(words.rank);
-    layout = make_layout(all_dtypes[words.dtype], std::span(words.sizes).first(rank),
-                         std::span(words.strides).first(rank));
-  } catch (const Error&) {
-    refuse_handle("says what no tensor has");
-  }
+  LayoutPtr layout = layout_of(words);
   const std::size_t bytes = layout->span_bytes();
-  if (bytes > words.bytes || words.offset > words.bytes - bytes)
-    refuse_handle("is of more memory than was allocated");
 
   auto allocation = std::make_shared<OpenedAllocation>(runtime, device, lock_of(words), words.allocation);
+  require_inside(runtime, words, *layout, device, allocation->address());
   void* const data = allocation->address() + words.offset;
   auto storage = detail::IntrusivePtr<Storage>::adopt(
       new OpenedStorage(runtime, std::move(allocation), data, bytes, device,

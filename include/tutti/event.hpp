@@ -43,8 +43,10 @@ class TUTTI_EXPORT Event {
   /// ends before the work is done that is before its mark, the mark counts as reached on virtual devices, as
   /// nothing will come of that work; on GPUs nothing is promised, as CUDA promises nothing. The process that
   /// gave the handle has to be there still, and to have the event. Throws Error(invalid_argument) for a
-  /// handle that this process gave itself, or that is none of an event of `device`; Error(peer_unavailable)
-  /// if it cannot be opened; Error(unsupported) where devices cannot share events.
+  /// handle that this process gave itself, or that is none of an event of `device`, or was changed on its way
+  /// (on GPUs it is CUDA's own, and CUDA tells); Error(peer_unavailable) if it cannot be opened, on virtual
+  /// devices also by processes of other users, but root's; Error(unsupported) where devices cannot share
+  /// events.
   [[nodiscard]] static Event from_ipc_handle(Device device, const IpcEventHandle& handle);
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;

@@ -38,7 +38,8 @@ class TUTTI_EXPORT SharedTensor {
   ~SharedTensor();
 
   /// What another process of the host opens it by, as often as it likes, while this object lives: some
-  /// hundred bytes. Empty after a move.
+  /// hundred bytes, with a checksum. Only processes of the user that this one runs as, and root's, can open
+  /// it. Empty after a move.
   [[nodiscard]] std::span<const std::byte> handle() const noexcept;
 
  private:
@@ -52,10 +53,11 @@ class TUTTI_EXPORT SharedTensor {
 /// Its memory is used on the current stream of its device, and others that `record_stream` names. It is
 /// closed at one of the library's next calls after the last tensor over it is gone and their work is done.
 /// While there are communicators, that is a call of `ipc_collect`, or one that does the same, that finds none
-/// of theirs under way. Throws Error(invalid_argument) if `handle` is none, Error(unsupported) if it is of
-/// another backend, and Error(peer_unavailable) if the memory cannot be opened: it is this process's own, the
-/// SharedTensor is gone, or its process, or the GPU is not among this process's devices, or the system
-/// refuses.
+/// of theirs under way. Throws Error(invalid_argument) if `handle` is none, or was changed on its way, or
+/// names more than the memory that is open then, or a misaligned place in it; Error(unsupported) if it is of
+/// another backend; and Error(peer_unavailable) if the memory cannot be opened: it is this process's own, the
+/// SharedTensor is gone, or its process, or that runs as another user, or the GPU is not among this process's
+/// devices, or the system refuses.
 [[nodiscard]] TUTTI_EXPORT Tensor open_shared_tensor(std::span<const std::byte> handle);
 
 /// Lets go of memory that was shared, whose SharedTensor is gone, and that other processes have closed

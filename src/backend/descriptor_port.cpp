@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds asks_every{1};
 constexpr std::size_t most_visitors = 256;
 constexpr char is_offered = 'y';
 constexpr char is_not_offered = 'n';
+constexpr char is_for_others = 'u';
 
 [[noreturn]] void fail_by(ErrorCode code, const std::string& what, int error) {
   throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
@@ -125,6 +126,14 @@ bool has_something(const Descriptor& line, Clock::time_point deadline) {
     if (poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) > 0) return true;
     if (left <= 0) return false;
   }
+}
+
+/// Whether who has connected ran then as this process's user, or as root. The kernel tells.
+bool is_of_same_user(const Descriptor& line) noexcept {
+  ucred visitor{};
+  socklen_t length = sizeof visitor;
+  return getsockopt(line.number(), SOL_SOCKET, SO_PEERCRED, &visitor, &length) == 0 &&
+         (visitor.uid == geteuid() || visitor.uid == 0);
 }
 
 /// A message of one byte, and the descriptor that may come with it.
@@ -225,18 +234,22 @@ DescriptorPort::~DescriptorPort() {
   if (file_listener_.is_open()) unlink(SocketName::file(address_).path());
 }
 
-std::uint64_t DescriptorPort::offer(int descriptor) {
+std::uint64_t DescriptorPort::offer(int descriptor, Audience audience) {
   const std::lock_guard lock(mutex_);
+  const Offer offer{descriptor, audience};
+  for (const auto& [token, other] : offered_) {
+    if (other == offer) return token;
+  }
   for (;;) {
     const std::uint64_t token = drawn_number();
-    if (offered_.emplace(token, descriptor).second) return token;
+    if (offered_.emplace(token, offer).second) return token;
   }
 }
 
-void DescriptorPort::withdraw(std::uint64_t token) noexcept {
+void DescriptorPort::withdraw(int descriptor) noexcept {
   if (process_ != getpid()) return;
   const std::lock_guard lock(mutex_);
-  offered_.erase(token);
+  std::erase_if(offered_, [descriptor](const auto& entry) { return entry.second.descriptor == descriptor; });
 }
 
 void DescriptorPort::listen_in_files() {
@@ -325,8 +338,13 @@ void DescriptorPort::answer(const Descriptor& line) noexcept {
   if (recv(line.number(), &token, sizeof token, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof token)) return;
   const std::lock_guard lock(mutex_);  // meanwhile nobody closes it
   const auto found = offered_.find(token);
-  const bool has_it = found != offered_.end();
-  Answer().send(line.number(), has_it ? is_offered : is_not_offered, has_it ? found->second : -1);
+  if (found == offered_.end()) {
+    Answer().send(line.number(), is_not_offered, -1);
+  } else if (found->second.audience == Audience::same_user && !is_of_same_user(line)) {
+    Answer().send(line.number(), is_for_others, -1);
+  } else {
+    Answer().send(line.number(), is_offered, found->second.descriptor);
+  }
 }
 
 Descriptor DescriptorPort::fetch(std::uint64_t address, std::uint64_t token) {
@@ -345,6 +363,13 @@ Descriptor DescriptorPort::fetch(std::uint64_t address, std::uint64_t token) {
   const char word = Answer().receive(line.number(), descriptor);
   if (word == is_offered && !descriptor.is_open()) {
     fail_by(ErrorCode::peer_unavailable, "what has been fetched cannot be taken: see ulimit -n", EMFILE);
+  }
+  if (word == is_for_others) {
+    fail_by(
+        ErrorCode::peer_unavailable,
+        fmt::format("socket {}: it is offered to processes of the same user, and this one runs as user {}",
+                    near.text(), geteuid()),
+        EPERM);
   }
   if (word != is_offered)
     fail_by(ErrorCode::peer_unavailable, fmt::format("socket {}: it is not offered any more", near.text()),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/audience.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -58,9 +60,11 @@ class MemoryCalls {
   virtual void unregister_pinned(void* address) noexcept = 0;
 
   // Device memory that other processes of the host use. What was opened is closed before its owner frees it.
-  /// For the start of a block of `allocate_device`. Throws Error(unsupported).
-  [[nodiscard]] virtual MemoryHandle share_device_memory(int device, void* address) = 0;
-  /// Another process's block, for work of `device`. Throws Error(peer_unavailable).
+  /// For the start of a block of `allocate_device`. Of GPUs' memory CUDA decides which users may open it.
+  /// Throws Error(unsupported).
+  [[nodiscard]] virtual MemoryHandle share_device_memory(int device, void* address, Audience audience) = 0;
+  /// Another process's block, for work of `device`. Throws Error(peer_unavailable), for a handle that was
+  /// changed too.
   [[nodiscard]] virtual void* open_device_memory(int device, const MemoryHandle& handle) = 0;
   virtual void close_device_memory(int device, void* address) noexcept = 0;
 

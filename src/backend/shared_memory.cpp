@@ -37,7 +37,8 @@ struct stat status_of(int descriptor) {
 }
 
 bool is_announced(const struct stat& status, const SharedMemory::Handle& handle) {
-  return static_cast<std::size_t>(status.st_size) == handle.bytes && status.st_ino == handle.identity;
+  return S_ISREG(status.st_mode) && static_cast<std::size_t>(status.st_size) == handle.bytes &&
+         status.st_ino == handle.identity;
 }
 
 /// The file of memory that a process has announced.
@@ -121,21 +122,21 @@ SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, handle_.bytes);
 }
 
-const SharedMemory::Handle& SharedMemory::share() {
-  if (handle_.descriptor < 0 || port_ != nullptr) return handle_;
+SharedMemory::Handle SharedMemory::share(Audience audience) {
+  Handle handle = handle_;
+  if (handle_.descriptor < 0) return handle;
   try {
-    port_ = DescriptorPort::get();
-    handle_.token = port_->offer(handle_.descriptor);
-    handle_.port = port_->address();
+    if (port_ == nullptr) port_ = DescriptorPort::get();
+    handle.token = port_->offer(handle_.descriptor, audience);
+    handle.port = port_->address();
   } catch (const Error&) {
     // Others can still try by /proc; if they cannot, they say so.
-    port_ = nullptr;
   }
-  return handle_;
+  return handle;
 }
 
 void SharedMemory::seal() noexcept {
-  if (port_ != nullptr) port_->withdraw(handle_.token);
+  if (port_ != nullptr) port_->withdraw(handle_.descriptor);
   port_ = nullptr;
   if (handle_.descriptor >= 0 && handle_.process == getpid()) close(handle_.descriptor);
   handle_.descriptor = -1;

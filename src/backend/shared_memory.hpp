@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/audience.hpp"
 #include "backend/descriptor.hpp"
 #include "backend/descriptor_port.hpp"
 #include "tutti/error.hpp"
@@ -20,7 +21,8 @@ namespace tutti {
 /// It has no name in any file system: other processes open it through the process that made it, while that
 /// one lives, and it is gone with the last process that maps it, however that ends. It does not count against
 /// the size of /dev/shm. They find it by /proc, or where that is closed to them by a socket
-/// (`DescriptorPort`): users, user namespaces and capabilities may be different, also from some time on.
+/// (`DescriptorPort`): user namespaces and capabilities may be different, also from some time on, and users
+/// where the audience is anyone.
 class SharedMemory {
  public:
   /// What another process needs to open it.
@@ -52,8 +54,8 @@ class SharedMemory {
   /// nullptr once it has been handed over.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
-  /// What others open it by, of memory made here. Always the same.
-  [[nodiscard]] const Handle& share();
+  /// What an audience opens it by, of memory made here. Always the same for that audience.
+  [[nodiscard]] Handle share(Audience audience);
   /// The file behind it, opened anew, so that its locks (`flock`) are the caller's own and end with the
   /// process. Throws as the constructor does.
   [[nodiscard]] static Descriptor open_file(const Handle& handle);

@@ -117,8 +117,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   }
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
-  [[nodiscard]] backend::MemoryHandle share_device_memory(int device, void* address) override {
-    return inner_->share_device_memory(device, address);
+  [[nodiscard]] backend::MemoryHandle share_device_memory(int device, void* address,
+                                                          Audience audience) override {
+    return inner_->share_device_memory(device, address, audience);
   }
   [[nodiscard]] void* open_device_memory(int device, const backend::MemoryHandle& handle) override {
     return inner_->open_device_memory(device, handle);

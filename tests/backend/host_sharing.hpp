@@ -24,7 +24,8 @@ class HostSharing : public HostMachine {
   /// Rank 0 shares `bytes` at `address` of its device; all get the handle.
   MemoryHandle handle_of(Exchange& exchange, int device, void* address) {
     return transport::team::gather(
-        exchange, exchange.rank() == 0 ? machine().share_device_memory(device, address) : MemoryHandle{})[0];
+        exchange, exchange.rank() == 0 ? machine().share_device_memory(device, address, Audience::anyone)
+                                       : MemoryHandle{})[0];
   }
   int* open(int device, const MemoryHandle& handle) {
     return static_cast<int*>(machine().open_device_memory(device, handle));

@@ -77,11 +77,11 @@ TEST_F(HostSharing, SharingAgainGivesTheSameHandle) {
     int* const other = upload<int>(0, {1, 2, 3});
     const std::size_t before = open_descriptors();
     void* const empty = machine().allocate_device(0, 0);
-    static_cast<void>(machine().share_device_memory(0, empty));
+    static_cast<void>(machine().share_device_memory(0, empty, Audience::anyone));
     machine().free_device(0, empty);
-    const MemoryHandle handle = machine().share_device_memory(0, block);
-    EXPECT_EQ(machine().share_device_memory(0, block).bytes, handle.bytes);
-    EXPECT_NE(machine().share_device_memory(0, other).bytes, handle.bytes);
+    const MemoryHandle handle = machine().share_device_memory(0, block, Audience::anyone);
+    EXPECT_EQ(machine().share_device_memory(0, block, Audience::anyone).bytes, handle.bytes);
+    EXPECT_NE(machine().share_device_memory(0, other, Audience::anyone).bytes, handle.bytes);
     EXPECT_EQ(open_descriptors(), before + 4) << "one for each block, and two where others get these";
     EXPECT_EQ(download(0, block, 3), (std::vector<int>{1, 2, 3}));
     machine().free_device(0, block);
@@ -96,8 +96,9 @@ TEST_F(HostSharing, OnlyWholeBlocksOfTheDeviceAreShared) {
     int* const block = upload<int>(1, {1, 2, 3});
     void* const pinned = machine().allocate_pinned(100);
     const auto refused = [this](int device, void* address) {
-      return error_message(ErrorCode::unsupported,
-                           [&] { static_cast<void>(machine().share_device_memory(device, address)); });
+      return error_message(ErrorCode::unsupported, [&] {
+        static_cast<void>(machine().share_device_memory(device, address, Audience::anyone));
+      });
     };
     EXPECT_THAT(refused(1, block + 1), AllOf(HasSubstr("device 1"), HasSubstr("start of a block")));
     refused(0, block);
@@ -124,7 +125,7 @@ TEST_F(HostSharing, WaitsForTheTaskThatUsesTheBlock) {
              ended = true;
            });
     while (!started) std::this_thread::yield();
-    static_cast<void>(machine().share_device_memory(0, block));
+    static_cast<void>(machine().share_device_memory(0, block, Audience::anyone));
     EXPECT_TRUE(ended);
     EXPECT_EQ(download(0, block, 1), std::vector<int>{42});
   });
@@ -148,7 +149,7 @@ TEST_F(HostSharing, LosesNothingThatTasksWriteMeanwhile) {
                  });
         }
       }
-      static_cast<void>(machine().share_device_memory(0, block));
+      static_cast<void>(machine().share_device_memory(0, block, Audience::anyone));
       for (const StreamRef stream : used) machine().synchronize_stream(stream);
       EXPECT_EQ(download(0, block, streams * count), std::vector<int>(streams * count, additions));
       machine().free_device(0, block);

@@ -287,7 +287,8 @@ TEST_F(HostDeviceTeam, WindowsCanBeSharedWhileMembersWait) {
   std::this_thread::sleep_for(10ms);
   EXPECT_FALSE(machine().query_stream(streams_[1])) << "member 0 has not put anything";
   for (int device = 0; device < static_cast<int>(members); ++device) {
-    static_cast<void>(machine().share_device_memory(device, addresses_[static_cast<std::size_t>(device)]));
+    static_cast<void>(machine().share_device_memory(device, addresses_[static_cast<std::size_t>(device)],
+                                                    Audience::anyone));
   }
   std::uint8_t* const others[] = {upload<std::uint8_t>(0, std::vector<std::uint8_t>(32, 9)),
                                   upload<std::uint8_t>(2, std::vector<std::uint8_t>(32, 8))};

@@ -76,7 +76,7 @@ TEST_F(SharedMemoryTest, IsReservedInFullHoweverOftenSignalsCome) {
     const std::size_t bytes = (std::size_t{20} << 20) + 4096 * 3 + 1;
     SharedMemory memory(bytes);
     EXPECT_EQ(memory.size(), bytes);
-    EXPECT_GE(resident_bytes(memory.share().descriptor), bytes);
+    EXPECT_GE(resident_bytes(memory.share(Audience::anyone).descriptor), bytes);
     EXPECT_LE(interruptions.calls, static_cast<int>(2 * (bytes / every) + 64));
     EXPECT_TRUE(
         std::all_of(memory.data(), memory.data() + bytes, [](std::byte b) { return b == std::byte{}; }));
@@ -168,7 +168,7 @@ TEST(DescriptorTest, IsNoneOfTheStandardStreams) {
     EXPECT_TRUE(are_closed);
     EXPECT_TRUE(version.has_value());
     EXPECT_TRUE(are_free);
-    EXPECT_GT(memory.share().descriptor, 2);
+    EXPECT_GT(memory.share(Audience::anyone).descriptor, 2);
   });
 }
 

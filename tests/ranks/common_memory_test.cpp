@@ -200,7 +200,7 @@ TEST(CommonMemory, OfAProcessThatIsGoneCannotBeHad) {
     close_proc();
     SharedMemory memory;
     if (exchange.rank() == 0) memory = SharedMemory(4096);
-    const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
+    const SharedMemory::Handle handle = gather(exchange, memory.share(Audience::anyone))[0];
     if (exchange.rank() == 0) std::raise(SIGKILL);
     const Stopwatch watch;
     std::string refusal;
@@ -225,7 +225,7 @@ TEST(DescriptorPorts, GiveWhatIsOfferedToThoseWhoKnowTheToken) {
   EXPECT_FALSE(DescriptorPort::is_own(port->address() + 1));
   SharedMemory memory(4096);
   memory.data()[7] = std::byte{5};
-  const SharedMemory::Handle handle = memory.share();
+  const SharedMemory::Handle handle = memory.share(Audience::anyone);
   const auto fetch = [&](std::uint64_t token) {
     static_cast<void>(DescriptorPort::fetch(port->address(), token));
   };
@@ -238,10 +238,38 @@ TEST(DescriptorPorts, GiveWhatIsOfferedToThoseWhoKnowTheToken) {
                       ErrorCode::peer_unavailable, {"socket @tutti-"}));
 }
 
+TEST(DescriptorPorts, GiveWhatIsForOneUserToNoOther) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  expect_all_right(2, [](Exchange& exchange) {
+    SharedMemory memory;
+    if (exchange.rank() == 0) memory = SharedMemory(4096);
+    const SharedMemory::Handle for_anyone = gather(exchange, memory.share(Audience::anyone))[0];
+    const SharedMemory::Handle for_same_user = gather(exchange, memory.share(Audience::same_user))[0];
+    EXPECT_NE(for_anyone.token, for_same_user.token);
+    const auto fetch = [](const SharedMemory::Handle& handle) {
+      return DescriptorPort::fetch(handle.port, handle.token).is_open();
+    };
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(fetch(for_same_user)) << "root's";
+      close_proc();
+      EXPECT_TRUE(fetch(for_anyone));
+      EXPECT_TRUE(refuses([&] { fetch(for_same_user); }, ErrorCode::peer_unavailable,
+                          {"processes of the same user", "runs as user"}));
+    }
+    transport::team::synchronize(exchange);
+    if (exchange.rank() == 0) close_proc();
+    transport::team::synchronize(exchange);
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(fetch(for_same_user)) << "both are another user's now";
+    }
+    transport::team::synchronize(exchange);
+  });
+}
+
 TEST(DescriptorPorts, AreThereForNewcomersThoughOthersComeAndSayNothing) {
   const std::shared_ptr<DescriptorPort> port = DescriptorPort::get();
   SharedMemory memory(4096);
-  const SharedMemory::Handle handle = memory.share();
+  const SharedMemory::Handle handle = memory.share(Audience::anyone);
   std::vector<Descriptor> silent;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

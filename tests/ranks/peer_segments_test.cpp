@@ -78,7 +78,7 @@ void expect_of_opened(int value, const Follow& follow) {
     if (exchange.rank() == 0) {
       const FullSegment segment(0, value);
       const backend::MemoryHandle handle =
-          Runtime::get().backend().share_device_memory(0, address_of(segment.first));
+          Runtime::get().backend().share_device_memory(0, address_of(segment.first), Audience::anyone);
       static_cast<void>(gather(exchange, handle));
       synchronize(exchange);
     } else {

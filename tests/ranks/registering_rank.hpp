@@ -40,7 +40,7 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
 [[nodiscard]] inline SharedMemory memory_of_both(Exchange& exchange) {
   SharedMemory memory;
   if (exchange.rank() == 0) memory = SharedMemory(bytes_of_two());
-  const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
+  const SharedMemory::Handle handle = gather(exchange, memory.share(Audience::anyone))[0];
   if (exchange.rank() == 1) memory = SharedMemory(handle);
   synchronize(exchange);
   memory.seal();

@@ -51,7 +51,7 @@ class AbsentBackend : public backend::Backend {
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
   void register_pinned(void*, std::size_t) override { unexpected(); }
   void unregister_pinned(void*) noexcept override {}
-  backend::MemoryHandle share_device_memory(int, void*) override { unexpected(); }
+  backend::MemoryHandle share_device_memory(int, void*, Audience) override { unexpected(); }
   void* open_device_memory(int, const backend::MemoryHandle&) override { unexpected(); }
   void close_device_memory(int, void*) noexcept override {}
   StreamRef default_stream(int) override { unexpected(); }

@@ -93,7 +93,7 @@ Places places_of(Exchange& exchange, std::vector<std::string> names) {
   }
   const auto mine = static_cast<std::size_t>(exchange.rank());
   const auto try_all = [&](Reach& reach) {
-    reach = reach_of(mine, places.hosts, gather(exchange, probe.share()));
+    reach = reach_of(mine, places.hosts, gather(exchange, probe.share(Audience::anyone)));
     return first_complaint(exchange, reach.complaint);
   };
   Reach reach;

@@ -23,7 +23,7 @@ HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, st
     complaint = error.what();
   }
   SharedMemory::Handle handle;
-  if (exchange.size() > 1) handle = gather(exchange, memory_.share())[maker];
+  if (exchange.size() > 1) handle = gather(exchange, memory_.share(Audience::anyone))[maker];
   require_no_complaint(exchange, complaint);
   try {
     if (!makes) memory_ = SharedMemory(handle);

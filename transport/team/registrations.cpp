@@ -83,7 +83,7 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
   }
   retired_->forget(*entry);
   try {
-    entries_.open(*entry, runtime_.backend().share_device_memory(device, extent.address));
+    entries_.open(*entry, runtime_.backend().share_device_memory(device, extent.address, Audience::anyone));
   } catch (const Error& error) {
     log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());

@@ -186,7 +186,7 @@ void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
                                                         layout_.bytes(), devices()[local]));
     }
     allocated_.push_back({devices()[local], static_cast<std::byte*>(memory)});
-    handles[local] = runtime_.backend().share_device_memory(devices()[local], memory);
+    handles[local] = runtime_.backend().share_device_memory(devices()[local], memory, Audience::anyone);
     clear(runtime_.backend(), devices()[local], allocated_.back().address, layout_.slots_offset());
   }
 }

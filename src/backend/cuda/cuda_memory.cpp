@@ -90,7 +90,7 @@ void CudaBackend::unregister_pinned(void* address) noexcept {
   keep_late_failure(cudaHostUnregister(address), 0);
 }
 
-MemoryHandle CudaBackend::share_device_memory(int device, void* address) {
+MemoryHandle CudaBackend::share_device_memory(int device, void* address, Audience /*audience*/) {
   static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle));
   const RelaxedCapture relaxed;
   const CurrentDevice current(device);

@@ -114,12 +114,12 @@ bool AddressSpace::free(int owner, const void* address) {
   return true;
 }
 
-std::optional<SharedBytes> AddressSpace::share(int device, const void* address) {
+std::optional<SharedBytes> AddressSpace::share(int device, const void* address, Audience audience) {
   const auto block = find_start(address);
   if (block == nullptr || !block->can_be_shared() || block->owner != device) return std::nullopt;
   Sharing& sharing = block->sharing;
   const std::lock_guard lock(sharing.mutex);
-  if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.share(), block->bytes};
+  if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.share(audience), block->bytes};
   SharedMemory shared = with_addresses([&] { return SharedMemory(block->storage.bytes()); },
                                        [this] { return give_back_freed(quarantined_ranges); });
   sharing.uses.exclude();
@@ -132,7 +132,7 @@ std::optional<SharedBytes> AddressSpace::share(int device, const void* address) 
   }
   sharing.uses.admit();
   sharing.memory = std::move(shared);
-  return SharedBytes{sharing.memory.share(), block->bytes};
+  return SharedBytes{sharing.memory.share(audience), block->bytes};
 }
 
 void* AddressSpace::insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes) {

@@ -69,7 +69,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override { free_pinned(address); }
-  [[nodiscard]] MemoryHandle share_device_memory(int device, void* address) override;
+  [[nodiscard]] MemoryHandle share_device_memory(int device, void* address, Audience audience) override;
   [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
   void close_device_memory(int device, void* address) noexcept override;
 

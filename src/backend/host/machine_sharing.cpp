@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
+#include "backend/sealed_words.hpp"
 #include "backend/shared_memory.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,29 +17,16 @@ namespace {
 
 using virtual_devices::Operation;
 
-/// What a handle says.
+/// The words of a handle.
 struct SharedBlock {
-  static constexpr std::uint64_t expected_mark = 0x6c61757472697674;  // what GPUs hand out does not begin so
+  static constexpr std::uint64_t mark = 0x6c61757472697674;
 
-  std::uint64_t mark = expected_mark;
+  std::uint64_t checksum = 0;
   SharedMemory::Handle memory;
   std::uint64_t bytes = 0;
   std::int64_t device = -1;
 };
-static_assert(sizeof(SharedBlock) <= sizeof(MemoryHandle) &&
-              std::has_unique_object_representations_v<SharedBlock>);
-
-MemoryHandle packed(const SharedBlock& block) {
-  MemoryHandle handle;
-  std::memcpy(handle.bytes.data(), &block, sizeof block);
-  return handle;
-}
-
-SharedBlock unpacked(const MemoryHandle& handle) {
-  SharedBlock block;
-  std::memcpy(&block, handle.bytes.data(), sizeof block);
-  return block;
-}
+static_assert(sizeof(SharedBlock) <= sizeof(MemoryHandle));
 
 [[noreturn]] void refuse(int device, const std::string& reason) {
   throw Error(ErrorCode::peer_unavailable,
@@ -48,28 +35,33 @@ SharedBlock unpacked(const MemoryHandle& handle) {
 
 }  // namespace
 
-MemoryHandle Machine::share_device_memory(int device, void* address) {
+MemoryHandle Machine::share_device_memory(int device, void* address, Audience audience) {
   if (faults_.disturb(Operation::share, device).refused) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("device {} cannot share its memory with other processes: an injected fault", device));
   }
-  const auto shared = addresses_.share(device, address);
+  const auto shared = addresses_.share(device, address, audience);
   if (!shared.has_value()) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("device {} cannot share its memory with other processes: address {} is not the "
                             "start of a block of its own",
                             device, fmt::ptr(address)));
   }
-  return packed({.memory = shared->memory, .bytes = shared->bytes, .device = device});
+  MemoryHandle handle;
+  seal(SharedBlock{.memory = shared->memory, .bytes = shared->bytes, .device = device}, handle.bytes);
+  return handle;
 }
 
 void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
-  const SharedBlock block = unpacked(handle);
-  const bool is_complete = block.mark == SharedBlock::expected_mark && block.memory.process > 0 &&
-                           block.memory.descriptor >= 0 && block.device >= 0 &&
-                           block.bytes <= block.memory.bytes && block.memory.bytes > 0;
-  if (!is_complete) refuse(device, "what was given is not the handle of a virtual device's block");
+  const std::optional<SharedBlock> words = unsealed<SharedBlock>(handle.bytes);
+  if (!words) {
+    refuse(device, "what was given is not the handle of a virtual device's block, or was changed on its way");
+  }
+  const SharedBlock& block = *words;
+  const bool is_sound = block.memory.process > 0 && block.memory.descriptor >= 0 && block.device >= 0 &&
+                        block.bytes <= block.memory.bytes && block.memory.bytes > 0;
+  if (!is_sound) refuse(device, "what was given names no memory that a virtual device's block can have");
   if (block.device >= device_count()) {
     refuse(device,
            fmt::format("it belongs to device {}, and there are {} devices", block.device, device_count()));

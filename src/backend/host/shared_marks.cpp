@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/shared_marks.hpp"
 
+#include "backend/sealed_words.hpp"
 #include "tutti/error.hpp"
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
-#include <type_traits>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,35 +15,32 @@
 namespace tutti::backend::host {
 namespace {
 
-/// What a handle says.
+/// The words of a handle.
 struct SharedEvent {
-  static constexpr std::uint64_t expected_mark = 0x746e657665747574;  // what GPUs hand out does not begin so
+  static constexpr std::uint64_t mark = 0x746e657665747574;
 
-  std::uint64_t mark = expected_mark;
+  std::uint64_t checksum = 0;
   SharedMemory::Handle memory;
   std::int64_t device = -1;
 };
-static_assert(sizeof(SharedEvent) <= sizeof(SharedEventHandle) &&
-              std::has_unique_object_representations_v<SharedEvent>);
+static_assert(sizeof(SharedEvent) <= sizeof(SharedEventHandle));
 
-/// The memory that a handle of another process's event names.
-SharedMemory opened_marks(int device, const SharedEventHandle& handle, std::size_t bytes) {
-  const auto refuse = [device](ErrorCode code, const std::string& reason) {
-    throw Error(code, fmt::format("device {} cannot open another process's event: {}", device, reason));
+/// Where the marks of another process's event are. Throws Error(invalid_argument) if the handle is not of
+/// one.
+SharedMemory::Handle memory_of(int device, const SharedEventHandle& handle, std::size_t bytes) {
+  const auto refuse = [device](const std::string& reason) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("device {} cannot open another process's event: {}", device, reason));
   };
-  SharedEvent event;
-  std::memcpy(&event, handle.bytes.data(), sizeof event);
-  const bool is_complete = event.mark == SharedEvent::expected_mark && event.memory.process > 0 &&
-                           event.memory.descriptor >= 0 && event.memory.bytes == bytes;
-  if (!is_complete) {
-    refuse(ErrorCode::invalid_argument, "what was given is not the handle of a virtual device's event");
-  }
-  if (event.device != device) {
-    refuse(ErrorCode::invalid_argument, fmt::format("it is an event of device {}", event.device));
-  }
-  if (SharedMemory::is_own(event.memory))
-    refuse(ErrorCode::invalid_argument, "the event is this process's own");
-  return SharedMemory(event.memory);
+  const std::optional<SharedEvent> event = unsealed<SharedEvent>(handle.bytes);
+  if (!event)
+    refuse("what was given is not the handle of a virtual device's event, or was changed on its way");
+  const SharedMemory::Handle& memory = event->memory;
+  if (memory.process <= 0 || memory.descriptor < 0 || memory.bytes != bytes)
+    refuse("what was given names no memory that a virtual device's event can have");
+  if (event->device != device) refuse(fmt::format("it is an event of device {}", event->device));
+  if (SharedMemory::is_own(memory)) refuse("the event is this process's own");
+  return memory;
 }
 
 }  // namespace
@@ -52,11 +50,11 @@ SharedMarks::SharedMarks(int device) : device_(device), memory_(sizeof(Words)) {
 }
 
 SharedMarks::SharedMarks(int device, const SharedEventHandle& handle)
-    : device_(device), memory_(opened_marks(device, handle, sizeof(Words))) {
-  SharedEvent event;
-  std::memcpy(&event, handle.bytes.data(), sizeof event);
+    : SharedMarks(device, memory_of(device, handle, sizeof(Words))) {}
+
+SharedMarks::SharedMarks(int device, const SharedMemory::Handle& handle) : device_(device), memory_(handle) {
   process_ = words().processes.fetch_add(1) + 1;
-  enter(event.memory);
+  enter(handle);
 }
 
 void SharedMarks::enter(const SharedMemory::Handle& handle) {
@@ -76,13 +74,13 @@ void SharedMarks::enter(const SharedMemory::Handle& handle) {
 }
 
 SharedEventHandle SharedMarks::share() {
-  const SharedEvent event{.memory = memory_.share(), .device = device_};
+  const SharedEvent event{.memory = memory_.share(Audience::same_user), .device = device_};
   {
     const std::lock_guard lock(mutex_);
     if (!lock_.is_open()) enter(event.memory);
   }
   SharedEventHandle handle;
-  std::memcpy(handle.bytes.data(), &event, sizeof event);
+  seal(event, handle.bytes);
   return handle;
 }
 

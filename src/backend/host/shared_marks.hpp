@@ -88,6 +88,8 @@ class SharedMarks {
     std::shared_ptr<Progress> stream;  ///< that has used it last
   };
 
+  /// Opens those in memory that another process has announced.
+  SharedMarks(int device, const SharedMemory::Handle& handle);
   [[nodiscard]] Words& words() const noexcept { return *reinterpret_cast<Words*>(memory_.data()); }
   /// This process has it open from now on. Once.
   void enter(const SharedMemory::Handle& handle);
