@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "enumerators.hpp"
 #include "runtime.hpp"
 #include "storage.hpp"
 #include "tutti/collectives.hpp"
@@ -91,6 +92,8 @@ class Arguments {
   Arguments(Runtime& runtime, std::string_view function, const CollectiveOptions& options)
       : Arguments(runtime, function) {
     known_transport(options.transport);
+    enumerator(options.determinism, Determinism::bitwise, "options.determinism");
+    enumerator(options.blocking, Blocking::no, "options.blocking");
     enough_multiprocessors(options.multiprocessors, 0);
   }
 
@@ -109,6 +112,11 @@ class Arguments {
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 
+  /// It is an enumerator: these are numbered from 0 to `last`.
+  template <class Enum>
+  void enumerator(Enum value, Enum last, std::string_view argument) const {
+    require_enumerator(value, last, function_, argument);
+  }
   /// `options.transport` is an enumerator.
   void known_transport(TransportKind transport) const;
   void enough_multiprocessors(std::optional<int> given, int least) const;

@@ -71,6 +71,7 @@ std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const Communi
   for (Device& device : devices) device = resolved(arguments.runtime(), device);
   arguments.existing_devices(devices, "options.devices");
   arguments.known_transport(options.transport);
+  arguments.enumerator(options.determinism, Determinism::bitwise, "options.determinism");
   arguments.enough_multiprocessors(options.multiprocessors, 1);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=

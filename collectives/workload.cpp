@@ -20,6 +20,10 @@ void check(const Arguments& arguments, const Workload& workload) {
                    is_known(workload.collective) ? std::string(name_of(workload.collective))
                                                  : std::to_string(static_cast<int>(workload.collective)));
   }
+  arguments.enumerator(workload.reduce_kind, ReduceKind::compiled, "reduce_kind");
+  arguments.enumerator(workload.dtype, all_dtypes.back(), "dtype");
+  for (const DType dtype : workload.tensor_dtypes)
+    arguments.enumerator(dtype, all_dtypes.back(), "tensor_dtypes");
   arguments.tensor_dtypes(workload.tensor_dtypes.size(), workload.tensor_bytes.size());
   arguments.tensor_bytes(workload.tensor_bytes.size(), workload.collective);
   if (workload.dim != 0 && workload.dim != 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);

@@ -2,19 +2,16 @@
 #include "baseline.hpp"
 
 #include "json_rows.hpp"
+#include "named_file.hpp"
 #include "statistics.hpp"
 #include "usage_error.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <fstream>
-#include <iterator>
 #include <optional>
-#include <sstream>
 #include <string_view>
-#include <system_error>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -106,15 +103,10 @@ class Document {
 
  private:
   static Json parsed(const std::string& file) {
-    errno = 0;
-    const std::ifstream stream(file);
-    std::ostringstream text;
-    text << stream.rdbuf();  // fails where there is nothing, too
-    if ((!stream || !text) && errno != 0) {
-      throw UsageError(
-          fmt::format("--baseline: '{}' cannot be read: {}", file, std::generic_category().message(errno)));
-    }
-    return Json::parse(text.str(), nullptr, false);
+    const auto read = read_named_file(file);
+    if (const auto* const not_read = std::get_if<NotRead>(&read))
+      throw UsageError(fmt::format("--baseline: '{}' cannot be read: {}", file, not_read->reason));
+    return Json::parse(std::get<std::string>(read), nullptr, false);
   }
   [[noreturn]] void refuse(const std::string& name, const Json& found, const char* expected) const {
     constexpr std::size_t most_letters = 40;

@@ -2,6 +2,7 @@
 #include "tensor_lists.hpp"
 
 #include "element_types.hpp"
+#include "named_file.hpp"
 #include "sizes.hpp"
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"
@@ -9,9 +10,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <sstream>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -86,29 +87,18 @@ std::optional<std::vector<TensorSpec>> parse_repeated(const std::string& text, D
   return std::vector<TensorSpec>(count, {{static_cast<std::int64_t>(bytes / size_of(dtype))}, std::nullopt});
 }
 
-/// Nothing if there is no such file, or what is there cannot be read: a directory, for instance.
-std::optional<std::string> read_file(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  try {
-    std::string content{std::istreambuf_iterator<char>(file), {}};
-    if (file) return content;
-  } catch (const std::ios_base::failure&) {
-    // Opened, but not to be read.
-  }
-  return std::nullopt;
-}
-
 /// What does not depend on the element type.
 std::vector<TensorSpec> parse_named(const std::string& text) {
   if (text == "resnet50") return resnet50_tensors();
   if (text == "gpt2") return gpt2_tensors();
-  const std::optional<std::string> content = read_file(text);
-  if (!content) {
+  const auto read = read_named_file(text);
+  if (const auto* const not_read = std::get_if<NotRead>(&read)) {
     throw UsageError(fmt::format(
-        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read",
-        text));
+        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read "
+        "({})",
+        text, not_read->reason));
   }
-  return parse_tensor_lines(*content, text);
+  return parse_tensor_lines(std::get<std::string>(read), text);
 }
 
 }  // namespace

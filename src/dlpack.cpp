@@ -3,6 +3,7 @@
 
 #include "blocking_call.hpp"
 #include "dlpack_versioned.hpp"
+#include "enumerators.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
 #include "runtime.hpp"
@@ -233,6 +234,10 @@ LayoutPtr layout_from(const DLTensor& tensor) {
                 fmt::format("from_dlpack: ndim is {}, expected 0 to {}", tensor.ndim, max_dimensions));
   }
   const DType dtype = dtype_from(tensor.dtype);
+  if (tensor.shape == nullptr && tensor.ndim != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("from_dlpack: shape is nullptr, expected {} sizes, as ndim says", tensor.ndim));
+  }
   const auto rank = static_cast<std::size_t>(tensor.ndim);
   const std::span<const std::int64_t> sizes(tensor.shape, rank);
   if (tensor.strides == nullptr) return make_layout(dtype, sizes);
@@ -243,8 +248,22 @@ LayoutPtr layout_from(const DLTensor& tensor) {
 TensorView view_of(const DLTensor& tensor) {
   LayoutPtr layout = layout_from(tensor);
   // Added as integers: for a tensor without elements `data` may be nullptr.
-  const auto address =
-      reinterpret_cast<std::uintptr_t>(tensor.data) + static_cast<std::uintptr_t>(tensor.byte_offset);
+  const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (data == 0 && layout->numel() != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("from_dlpack: data is nullptr, expected the address of {} elements", layout->numel()));
+  }
+  std::uintptr_t address = 0;
+  std::uintptr_t end = 0;
+  if (__builtin_add_overflow(data, tensor.byte_offset, &address) ||
+      __builtin_add_overflow(address, layout->span_bytes(), &end)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "from_dlpack: byte_offset is {}, expected one that leads from data ({}) to {} bytes of memory",
+            tensor.byte_offset, tensor.data, layout->span_bytes()));
+  }
   const Device device = device_from(tensor.device, reinterpret_cast<void*>(address), layout->numel());
   return {reinterpret_cast<void*>(address), layout->dtype(), IntList(layout->sizes()),
           IntList(layout->strides()), device};
@@ -278,6 +297,7 @@ DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
 DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor, const Stream* consumer,
                                               MemoryAccess access) {
   require_defined(tensor, "to_dlpack_versioned", "tensor");
+  require_enumerator(access, MemoryAccess::read_only, "to_dlpack_versioned", "access");
   auto exported = std::make_unique<Exported<DLManagedTensorVersioned>>(tensor);
   exported->managed.version = {.major = 1, .minor = 0};
   if (access == MemoryAccess::read_only || tensor.is_read_only()) exported->managed.flags = dl_flag_read_only;

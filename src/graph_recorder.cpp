@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph_recorder.hpp"
 
+#include "enumerators.hpp"
 #include "tutti/error.hpp"
 
 #include <utility>
@@ -31,6 +32,7 @@ GraphRecorder::GraphRecorder(Runtime& runtime, std::string_view function, backen
                             "expected another one",
                             function, origin.device));
   }
+  require_enumerator(options.error_mode, CaptureErrorMode::relaxed, function, "options.error_mode");
   auto pool = GraphPoolAccess::pool_for(runtime, options.pool, function);
   use_.emplace(pool, function);
   resources_ = std::make_shared<GraphResources>(runtime, std::move(pool));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/layout.hpp"
 
+#include "enumerators.hpp"
 #include "layout_pool.hpp"
 #include "tutti/error.hpp"
 
@@ -78,6 +79,7 @@ std::string to_string(std::span<const std::int64_t> sizes) {
 }
 
 Layout::Layout(DType dtype, std::span<const std::int64_t> sizes, MemoryFormat format) : dtype_(dtype) {
+  require_enumerator(format, MemoryFormat::channels_last, "Layout", "format");
   set_sizes(sizes);
   if (format == MemoryFormat::channels_last && !has_channels_last(rank_)) {
     throw Error(ErrorCode::invalid_argument,
@@ -113,6 +115,7 @@ Layout::Layout(DType dtype, std::span<const std::int64_t> sizes, std::span<const
 }
 
 void Layout::set_sizes(std::span<const std::int64_t> sizes) {
+  require_enumerator(dtype_, all_dtypes.back(), "Layout", "dtype");
   if (sizes.size() > max_dimensions) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("Layout: sizes {} have {} dimensions, expected at most {}", to_string(sizes),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "enumerators.hpp"
 #include "format_bytes.hpp"
 #include "thread_current.hpp"
 #include "tutti/memory.hpp"
@@ -89,6 +90,7 @@ nlohmann::ordered_json to_json(const MemorySegment& segment) {
 }  // namespace
 
 std::string memory_summary(Device device, SummaryDetail detail) {
+  require_enumerator(detail, SummaryDetail::abbreviated, "memory_summary", "detail");
   const MemoryStats stats = memory_stats(device);
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "memory_summary");

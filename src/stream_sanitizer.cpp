@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream_sanitizer.hpp"
 
+#include "enumerators.hpp"
 #include "environment.hpp"
 #include "runtime.hpp"
 #include "stream_sanitizer/settings.hpp"
@@ -21,6 +22,7 @@ void add_use(Touches& touches, const TensorView& tensor, bool writes) {
 /// `add(writes)` for each of what the use comes to.
 template <class Add>
 Touches touches_for(Use use, const Add& add) {
+  require_enumerator(use, Use::read_write, "stream_sanitizer", "use");
   Touches touches;
   if (use != Use::write) add(touches, false);
   if (use != Use::read) add(touches, true);
@@ -66,6 +68,7 @@ std::string_view name_of(RaceKind kind) noexcept {
 }
 
 void enable(Mode mode) {
+  require_enumerator(mode, Mode::abort, "stream_sanitizer::enable", "mode");
   WatchedBackend* const watched = WatchedBackend::current();
   if (watched == nullptr && mode != Mode::off && Runtime::get_if_initialized() != nullptr &&
       Runtime::get().virtual_machine() == nullptr) {

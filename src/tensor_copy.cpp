@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/kernels.hpp"
 #include "blocking_call.hpp"
+#include "enumerators.hpp"
 #include "graph_captures.hpp"
 #include "overlap.hpp"
 #include "runtime.hpp"
@@ -260,6 +261,7 @@ Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout) {
 const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   require_copyable(*this, source);
   require_writable(*this, "Tensor::copy_", "the tensor");
+  require_enumerator(blocking, Blocking::no, "Tensor::copy_", "blocking");
   if (numel() == 0 || is_same_memory(view_, source)) return *this;
   if (device() == source.device()) {
     require_no_overlap(view_, source);
@@ -284,6 +286,7 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
 
 Tensor Tensor::to(Device place, Blocking blocking) const {
   require_defined(view_, "Tensor::to", "the tensor");
+  require_enumerator(blocking, Blocking::no, "Tensor::to", "blocking");
   const Device device = place.is_current() ? Device(current_device()) : place;
   if (device == this->device()) return *this;
   const HostMemory host_memory =
@@ -305,6 +308,7 @@ Tensor Tensor::to(DType dtype) const {
 
 Tensor Tensor::contiguous(MemoryFormat format) const {
   require_defined(view_, "Tensor::contiguous", "the tensor");
+  require_enumerator(format, MemoryFormat::channels_last, "Tensor::contiguous", "format");
   if (format == MemoryFormat::channels_last ? is_channels_last() : is_contiguous()) return *this;
   Tensor result = allocate_tensor(make_layout(dtype(), sizes(), format), device(), HostMemory::pageable,
                                   "Tensor::contiguous");

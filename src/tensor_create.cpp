@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "enumerators.hpp"
 #include "runtime.hpp"
 #include "storage.hpp"
 #include "tensor_factory.hpp"
@@ -62,6 +63,7 @@ Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_vi
 }
 
 Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory, std::string_view function) {
+  require_enumerator(host_memory, HostMemory::pinned, function, "options.host_memory");
   const std::size_t bytes = layout->nbytes();
   detail::IntrusivePtr<Storage> storage;
   if (device.is_host()) {

@@ -3,6 +3,7 @@
 
 #include "backend/host/host_backend.hpp"
 #include "blocking_call.hpp"
+#include "enumerators.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 
@@ -32,6 +33,8 @@ void start(const VirtualMachine& machine) {
 
 void inject(const Fault& fault) {
   backend::VirtualMachineControl& machine = control("inject");
+  require_enumerator(fault.operation, Operation::open, "inject", "the fault's operation");
+  require_enumerator(fault.kind, FaultKind::delay, "inject", "the fault's kind");
   Fault settled = fault;
   for (std::optional<Device>* place : {&settled.device, &settled.peer}) {
     if (*place) *place = resolved(Runtime::get(), **place);
@@ -59,6 +62,9 @@ std::optional<std::uint64_t> interleaving_seed() {
 
 void launch(const Stream& stream, std::string_view name, std::span<const Access> accesses,
             std::function<void(std::span<void* const>)> kernel) {
+  for (const Access& access : accesses)
+    require_enumerator(access.use, Access::Use::read_write, "virtual_devices::launch",
+                       "the use of an access");
   control("launch").launch(StreamAccess::ref(stream), name, accesses, std::move(kernel));
 }
 

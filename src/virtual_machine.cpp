@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/descriptor.hpp"
+#include "backend/host/host_backend.hpp"
 #include "backend/shown_text.hpp"
 #include "environment.hpp"
+#include "file_text.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int max_devices = 1024;
+constexpr int max_devices = backend::most_virtual_devices;
 constexpr int default_devices = 8;
 constexpr std::size_t longest_name = 255;    ///< messages tell of it
 constexpr std::size_t longest_reason = 160;  ///< why a file is not JSON
@@ -77,13 +78,14 @@ std::string shown(const json& value) {
 class TopologyFile {
  public:
   explicit TopologyFile(std::string path) : path_(std::move(path)) {
-    const std::optional<std::string> text = contents_of(path_);
-    if (!text) {
+    const FileText file = read_named_file(path_);
+    if (!file.text) {
       refuse(fmt::format("topology '{}'", shown_text(path_, longest_name)),
-             "neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file");
+             fmt::format("neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file ({})",
+                         file.complaint));
     }
     try {
-      document_ = json::parse(*text);
+      document_ = json::parse(*file.text);
     } catch (const json::exception& error) {
       // It repeats what it has read last, all of it.
       refuse(fmt::format("topology file '{}'", path_),

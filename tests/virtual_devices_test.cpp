@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 #include "storage.hpp"
 #include "support/errors.hpp"
+#include "support/odd_files.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
@@ -208,6 +209,30 @@ TEST_F(VirtualDevices, RefuseADirectoryAsTheirTopology) {
   EXPECT_TRUE(refuses([] { static_cast<void>(VirtualMachine::from_topology(testing::TempDir())); },
                       ErrorCode::invalid_argument,
                       {"topology '" + testing::TempDir() + "'", "nor a readable file"}));
+}
+
+TEST_F(VirtualDevices, RefuseATopologyWithoutAnEnd) {
+  const test::OddFiles files;
+  EXPECT_TRUE(refuses([&] { static_cast<void>(VirtualMachine::from_topology(files.pipe)); },
+                      ErrorCode::invalid_argument, {files.pipe, "it is no regular file"}));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(VirtualMachine::from_topology(files.large)); },
+                      ErrorCode::invalid_argument, {files.large, "it has more than 67108864 bytes"}));
+}
+
+TEST_F(VirtualDevices, DoNotStartInNumbersAndWithLinksThatAreNone) {
+  VirtualMachine machine;
+  for (const int count : {-1, 1025, 5000, 2147483647}) {
+    machine.device_count = count;
+    EXPECT_TRUE(refuses([&] { virtual_devices::start(machine); }, ErrorCode::invalid_argument,
+                        {std::to_string(count) + " devices; expected 0 to 1024"}));
+  }
+  using virtual_devices::VirtualLink;
+  machine.device_count = 2;
+  machine.links = {{VirtualLink::none, VirtualLink::pcie},
+                   {static_cast<VirtualLink>(200), VirtualLink::none}};
+  EXPECT_TRUE(refuses([&] { virtual_devices::start(machine); }, ErrorCode::invalid_argument,
+                      {"links[1][0] is 200; expected none, pcie or nvlink, 0 to 2"}));
+  EXPECT_EQ(device_count(), 4) << "those before are there still";
 }
 
 TEST_F(VirtualDevices, ReplaceOneAnotherManyTimes) {

@@ -116,6 +116,7 @@ GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
       unused_(options.unused),
       gradients_(gradients.begin(), gradients.end()) {
   const Arguments arguments(Runtime::get(), "GradientBuckets");
+  arguments.enumerator(options.unused, UnusedGradients::zero, "options.unused");
   if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
   check_gradients(arguments);
   const std::size_t first =

@@ -34,7 +34,8 @@ namespace tutti {
 /// is a virtual kernel, by work behind what those streams have queued.
 ///
 /// Throws Error(invalid_argument), and then takes nothing over, for an element type, device, rank or negative
-/// stride the library does not have, for an address that is not a multiple of the element size, and for
+/// stride the library does not have, for a shape or data that are not there, for a `byte_offset` that leads
+/// beyond the last address, for an address that is not a multiple of the element size, and for
 /// kDLExtDev memory that is not this machine's.
 [[nodiscard]] TUTTI_EXPORT Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer = nullptr);
 /// The same by the struct of DLPack 1.x. What says that it is read-only gives a tensor that is

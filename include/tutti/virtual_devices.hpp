@@ -34,7 +34,7 @@ enum class VirtualLink : std::uint8_t { none, pcie, nvlink };
 
 /// The machine to simulate.
 struct VirtualMachine {
-  int device_count = 8;
+  int device_count = 8;                             ///< 0 to 1024
   std::size_t memory_bytes = std::size_t{1} << 30;  ///< per device; a bound, committed only as used
   /// links[i][j]: what device i sees of device j. Empty: every pair has `nvlink`.
   std::vector<std::vector<VirtualLink>> links;
@@ -54,9 +54,9 @@ struct VirtualMachine {
 
 /// Makes `machine` this process's devices, whatever backend was in use; the new machine starts as if freshly
 /// booted. All tensors, streams in use and other objects of the library must be gone: throws
-/// Error(invalid_argument) while device or pinned memory is still allocated, and for a machine that
-/// contradicts itself, such as one with links for another number of devices. Random number generators start
-/// anew, also if it throws. Call while no other thread uses the library.
+/// Error(invalid_argument) while device or pinned memory is still allocated, for more than 1024 devices, and
+/// for a machine that contradicts itself, such as one with links for another number of devices. Random number
+/// generators start anew, also if it throws. Call while no other thread uses the library.
 TUTTI_EXPORT void start(const VirtualMachine& machine);
 
 /// Operations at the seam that can be made to fail.

@@ -7,6 +7,7 @@
 #include "perf/table.hpp"
 #include "program.hpp"
 #include "reported_rows.hpp"
+#include "support/odd_files.hpp"
 #include "usage_errors.hpp"
 
 #include <cstdlib>
@@ -250,6 +251,13 @@ TEST(PerfBaseline, WhatIsNoneIsRefused) {
   options.baseline_file = testing::TempDir();
   EXPECT_EQ(usage_error_of([&options] { const Baseline baseline(options); }),
             "--baseline: '" + testing::TempDir() + "' cannot be read: Is a directory");
+  const test::OddFiles files;
+  options.baseline_file = files.pipe;
+  EXPECT_EQ(usage_error_of([&options] { const Baseline baseline(options); }),
+            "--baseline: '" + files.pipe + "' cannot be read: it is no regular file");
+  options.baseline_file = files.large;
+  EXPECT_EQ(usage_error_of([&options] { const Baseline baseline(options); }),
+            "--baseline: '" + files.large + "' cannot be read: it has more than 67108864 bytes");
   Options average;
   average.timing.over_ranks = OverRanks::average;
   EXPECT_NE(

@@ -2,6 +2,7 @@
 #include "perf/tensor_lists.hpp"
 
 #include "support/mutations.hpp"
+#include "support/odd_files.hpp"
 #include "usage_errors.hpp"
 
 #include <cstdio>
@@ -129,6 +130,18 @@ TEST(PerfTensorLists, RefusesFilesWithoutTensorsAndWithoutExistence) {
               static_cast<void>(parse_tensors("/no/such/file", DType::float32));
             }).find("/no/such/file"),
             std::string::npos);
+}
+
+TEST(PerfTensorLists, RefusesFilesWithoutAnEnd) {
+  const test::OddFiles files;
+  for (const std::string& name : {files.pipe, files.large}) {
+    const std::string refusal =
+        usage_error_of([&] { static_cast<void>(parse_tensors(name, DType::float32)); });
+    EXPECT_NE(refusal.find("'" + name + "' is neither"), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find(name == files.pipe ? "(it is no regular file)" : "(it has more than"),
+              std::string::npos)
+        << refusal;
+  }
 }
 
 TEST(PerfTensorLists, ReadsAFile) {

@@ -14,7 +14,8 @@ void check(const virtual_devices::VirtualMachine& machine) {
   const auto refuse = [&machine](const std::string& reason) {
     throw Error(ErrorCode::invalid_argument, fmt::format("virtual machine '{}': {}", machine.name, reason));
   };
-  if (machine.device_count < 0) refuse(fmt::format("{} devices; expected 0 or more", machine.device_count));
+  if (machine.device_count < 0 || machine.device_count > most_virtual_devices)
+    refuse(fmt::format("{} devices; expected 0 to {}", machine.device_count, most_virtual_devices));
   if (machine.memory_bytes == 0) refuse("devices without memory");
   if (machine.links.empty()) return;
   const auto n = static_cast<std::size_t>(machine.device_count);
@@ -23,6 +24,11 @@ void check(const virtual_devices::VirtualMachine& machine) {
   for (std::size_t i = 0; i < n; ++i) {
     if (machine.links[i].size() != n) {
       refuse(fmt::format("links[{}] has {} entries for {} devices", i, machine.links[i].size(), n));
+    }
+    for (std::size_t j = 0; j < n; ++j) {
+      const auto link = static_cast<unsigned>(machine.links[i][j]);
+      if (link > static_cast<unsigned>(virtual_devices::VirtualLink::nvlink))
+        refuse(fmt::format("links[{}][{}] is {}; expected none, pcie or nvlink, 0 to 2", i, j, link));
     }
   }
 }

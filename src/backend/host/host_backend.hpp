@@ -35,6 +35,8 @@ struct HostBackend {
   VirtualMachineControl* control = nullptr;  ///< owned by `backend`
 };
 
+inline constexpr int most_virtual_devices = 1024;
+
 /// Boots a virtual machine, which interleaves its streams' work as `interleaving_seed` says. Throws
 /// Error(invalid_argument) if the description contradicts itself.
 [[nodiscard]] HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine,
