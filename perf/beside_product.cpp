@@ -5,6 +5,7 @@
 #include "guarded.hpp"
 #include "output.hpp"
 #include "provenance.hpp"
+#include "result_file.hpp"
 #include "sizes.hpp"
 #include "tutti/tutti.hpp"
 #include "usage_error.hpp"

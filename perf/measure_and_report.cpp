@@ -11,6 +11,7 @@
 #include "json.hpp"
 #include "peer.hpp"
 #include "provenance.hpp"
+#include "result_file.hpp"
 #include "session.hpp"
 #include "table.hpp"
 #include "table_printer.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -42,31 +40,6 @@ class Progress {
 
  private:
   bool visible_;
-};
-
-/// A file that is written at the end of a run, as a whole: a new one takes the place of what was there
-/// before, which stays if the disk is full. A name that cannot be written should not cost the run, so a first
-/// byte is written before, beside the file. What is no regular file, has several names, or cannot be
-/// replaced, is written where it is; its first byte is white space then, which readers of JSON pass over
-/// where it cannot be taken back.
-class ResultFile {
- public:
-  /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.
-  ResultFile(std::string option, std::string name);
-
-  [[nodiscard]] bool is_wanted() const noexcept { return !name_.empty(); }
-  /// Throws std::runtime_error: by now the disk may be full.
-  void write(const std::string& text);
-
- private:
-  void open_where_it_is();
-  /// Takes back what was added to a file of `bytes`; other things than files keep it.
-  void shorten_to(std::uintmax_t bytes);
-
-  std::string option_;
-  std::string name_;
-  std::string target_;  ///< the same, behind links
-  std::ofstream file_;  ///< what is written where it is; closed: a new file takes its place
 };
 
 }  // namespace tutti::perf

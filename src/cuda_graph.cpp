@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/cuda_graph.hpp"
 
-#include "backend/descriptor.hpp"
 #include "blocking_call.hpp"
 #include "external_streams.hpp"
+#include "files/whole_file.hpp"
 #include "graph_recorder.hpp"
-#include "patient_write.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 
 #include <chrono>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -76,10 +76,13 @@ class CUDAGraph::Impl {
           "CUDAGraph::debug_dump: this graph was captured without debug mode, expected enable_debug_mode "
           "before capture_end");
     }
-    const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666));
     constexpr std::chrono::seconds reader_patience{10};  // it may be a pipe that nobody reads
-    if (!file.is_open() || patient_write(file.number(), description_, reader_patience) != description_.size())
-      refuse_graph(fmt::format("CUDAGraph::debug_dump: path is '{}', which cannot be written", path));
+    try {
+      files::WholeFile(path, reader_patience).write(description_);
+    } catch (const std::system_error& error) {
+      refuse_graph(fmt::format("CUDAGraph::debug_dump: path is '{}', which cannot be written: {}", path,
+                               error.code().message()));
+    }
   }
 
  private:

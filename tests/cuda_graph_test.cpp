@@ -313,9 +313,13 @@ TEST_F(CUDAGraphs, AreDescribedInAFile) {
   capture_copy();
   EXPECT_TRUE(refuses([&] { graph_.debug_dump("/nowhere/at/all"); }, ErrorCode::invalid_argument,
                       {"/nowhere/at/all"}));
-  graph_.debug_dump(path);
+  const std::string link = path + ".link";
+  std::filesystem::create_symlink(path, link);
+  graph_.debug_dump(link);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
+  std::filesystem::remove(link);
   std::filesystem::remove(path);
   EXPECT_EQ(text.str().find("digraph"), 0U) << text.str();
 }

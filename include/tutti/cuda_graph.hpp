@@ -52,7 +52,7 @@ class TUTTI_EXPORT CUDAGraph {
   /// Writes what it holds to a file, in the language DOT of Graphviz: on GPUs what `cudaGraphDebugDotPrint`
   /// says, on virtual devices the operations, by stream, with what they wait for. Throws
   /// Error(invalid_argument) if it holds nothing or was captured without debug mode, and if the file cannot
-  /// be written.
+  /// be written. An older file is replaced as a whole; a device or a pipe is written where it is.
   void debug_dump(const std::string& path) const;
 
  private:

@@ -313,9 +313,12 @@ TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {
 
 TEST(PerfRanksCommandLine, RanksMayWriteFilesOfTheirOwn) {
   for (const std::string option : {"-J ", "-J", "--output_file=", "--output_file ", "--csv "}) {
-    const Outcome outcome = run_with(2, "file=/dev/null; if ((rank == 1)); then file=/dev/zero; fi",
-                                     "broadcast -b 8 -e 8 -n 1 " + option + "$file");
+    const std::string file = temporary("of_rank_");
+    const Outcome outcome =
+        run_with(2, "file=" + file + "$rank", "broadcast -b 8 -e 8 -n 1 " + option + "$file");
     EXPECT_EQ(outcome.status, 0) << option << outcome.error;
+    EXPECT_EQ(unlink((file + "0").c_str()), 0);
+    EXPECT_NE(unlink((file + "1").c_str()), 0) << "rank 0 alone writes";
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -48,26 +49,16 @@ class StalledReader {
 
 class ResultFiles : public testing::Test {
  protected:
-  ResultFiles() { std::filesystem::create_directory(folder_); }
-  ~ResultFiles() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::string in_folder(const std::string& name) const { return folder_.path(name); }
   /// By a shell, in the folder; `$PERF` is the program.
   [[nodiscard]] std::vector<std::string> by_shell(const std::string& command) const {
     const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
     return {"/bin/sh", "-c",
-            "cd '" + folder_ + "' && PERF='" + (path != nullptr ? path : "tutti-perf") + "' && " + command};
-  }
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_))
-      found.push_back(entry.path().filename());
-    std::ranges::sort(found);
-    return found;
+            "cd '" + folder_.path() + "' && PERF='" + (path != nullptr ? path : "tutti-perf") + "' && " +
+                command};
   }
 
- private:
-  std::string folder_ = temporary("results");
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(ResultFiles, WhatCannotBeWrittenLeavesWhatWasThere) {
@@ -77,7 +68,7 @@ TEST_F(ResultFiles, WhatCannotBeWrittenLeavesWhatWasThere) {
   EXPECT_EQ(outcome.status, 5);
   expect_one_line_about(outcome.error, "-J: 'old.json' could not be written: File too large");
   EXPECT_EQ(content_of(in_folder("old.json")), "old");
-  EXPECT_EQ(names(), std::vector<std::string>{"old.json"});
+  EXPECT_EQ(folder_.files(), std::vector<std::string>{"old.json"});
 }
 
 TEST_F(ResultFiles, AMistakeLeavesNoFile) {
@@ -85,7 +76,7 @@ TEST_F(ResultFiles, AMistakeLeavesNoFile) {
       outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J new.json --csv none/new.csv"));
   EXPECT_EQ(outcome.status, 2);
   expect_one_line_about(outcome.error, "--csv: 'none/new.csv' cannot be written: No such file or directory");
-  EXPECT_TRUE(names().empty());
+  EXPECT_TRUE(folder_.files().empty());
 }
 
 TEST_F(ResultFiles, OneFileIsNotWrittenTwice) {
@@ -121,6 +112,21 @@ TEST_F(ResultFiles, OneOfSeveralNamesAndALinkToNothingAreWrittenWhereTheyAre) {
   EXPECT_TRUE(std::filesystem::is_symlink(in_folder("link.json")));
   for (const char* const name : {"two.json", "new.json"})
     EXPECT_EQ(nlohmann::json::parse(content_of(in_folder(name)))["rows"].size(), 1U) << name;
+}
+
+TEST_F(ResultFiles, DevicesStayAndOneThatTakesNothingIsFoundBeforeTheRun) {
+  if (!folder_.make_memory_device("null", test::null_device) ||
+      !folder_.make_memory_device("full", test::full_device))
+    GTEST_SKIP() << "this user may not make devices";
+  const std::string run = "exec \"$PERF\" broadcast -b 1K -e 1K -n 2 --devices 2 ";
+  EXPECT_EQ(outcome_of(by_shell(run + "-J null")).status, 0);
+  for (const std::string option : {"-J", "--csv"}) {
+    const Outcome refused = outcome_of(by_shell(run + option + " full"));
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(refused.out, "");
+    expect_one_line_about(refused.error, option + ": 'full' cannot be written: No space left on device");
+  }
+  for (const char* const name : {"null", "full"}) EXPECT_TRUE(S_ISCHR(folder_.status(name).st_mode)) << name;
 }
 
 TEST_F(ResultFiles, AReaderThatHasStoppedKeepsNoRunFromItsEnd) {

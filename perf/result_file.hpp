@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace tutti::files {
+class WholeFile;
+}
+
+namespace tutti::perf {
+
+/// A file that is written at the end of a run, by the library's rule for files (files::Place). That it cannot
+/// be written should not cost the run, and is found out before.
+class ResultFile {
+ public:
+  /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.
+  ResultFile(std::string option, std::string name);
+  ResultFile(const ResultFile&) = delete;
+  ResultFile& operator=(const ResultFile&) = delete;
+  ~ResultFile();
+
+  [[nodiscard]] bool is_wanted() const noexcept { return file_ != nullptr; }
+  /// Throws std::runtime_error: by now the disk may be full.
+  void write(const std::string& text);
+
+ private:
+  std::string option_;
+  std::string name_;
+  std::unique_ptr<files::WholeFile> file_;
+};
+
+}  // namespace tutti::perf
