@@ -5,6 +5,8 @@ import os
 import sys
 import tempfile
 
+from whole_file import WholeFile
+
 INTERRUPTED = 130
 
 
@@ -16,18 +18,30 @@ def fail(message):
     sys.exit(f"{name()}: {message}")
 
 
-def must_take_a_file(option, path):
-    """Fails before any work is done if no file can be written at `path`; None is none."""
-    if path is None:
-        return
-    is_new = not os.path.lexists(path)
-    try:
-        with open(path, "ab"):
-            pass
-        if is_new:
-            os.remove(path)
-    except OSError as error:
-        fail(f"{option}: '{path}' cannot be written: {error.strerror}")
+class ResultFile:
+    """A file that an option names, written at the end: fails before any work is done if it cannot be. None is none."""
+
+    def __init__(self, option, path):
+        self.option, self.path, self.file = option, path, None
+        if path is not None:
+            self.file = self.attempt(lambda: WholeFile(path))
+
+    def write(self, content):
+        if self.file:
+            self.attempt(lambda: self.file.write(content))
+
+    def attempt(self, work):
+        try:
+            return work()
+        except OSError as error:
+            fail(f"{self.option}: '{self.path}' cannot be written: {error.strerror}")
+
+
+def write_files(option, contents):
+    """Writes a file for each path with its content, and names them."""
+    for path, content in contents.items():
+        ResultFile(option, path).write(content)
+    print(", ".join(contents), file=sys.stderr)
 
 
 def must_take_files(option, folder):

@@ -28,7 +28,7 @@ import platform
 import sys
 import tempfile
 
-from command import fail, must_take_files
+from command import fail, must_take_files, write_files
 from command import run as run_command
 from compare_mpi import document_of, format_size, launcher, number, output_of
 from compare_torch import find_program
@@ -174,13 +174,10 @@ def base_of(folder, facts, what=""):
 def write(given, facts, texts, measured):
     os.makedirs(given.out, exist_ok=True)
     base = base_of(given.out, facts)
-    with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
-        json.dump({"schema": SCHEMA, **facts, "tables": measured}, stream)
-        stream.write("\n")
-    with open(base + ".md", "w", encoding="utf-8") as stream:
-        stream.write("# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))
-        stream.write("\n" + "\n\n".join(texts) + "\n")
-    print(f"{base}.json.gz, {base}.md", file=sys.stderr)
+    document = json.dumps({"schema": SCHEMA, **facts, "tables": measured}) + "\n"
+    text = "# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    text += "\n" + "\n\n".join(texts) + "\n"
+    write_files("--out", {base + ".json.gz": gzip.compress(document.encode()), base + ".md": text})
 
 
 def main():

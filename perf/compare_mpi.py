@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from command import fail, must_take_files
+from command import fail, must_take_files, write_files
 from command import run as run_command
 from compare_torch import find_program
 from reporting.documents import PLACES
@@ -244,15 +244,10 @@ def main():
         facts = facts_of(given, wrong, busy)
         os.makedirs(given.out, exist_ok=True)
         base = base_of(given.out, facts)
-        with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
-            json.dump({"schema": "tutti-compare-mpi/1", **facts, "documents": documents}, stream)
-            stream.write("\n")
-        with open(base + ".md", "w", encoding="utf-8") as stream:
-            stream.write(
-                "# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
-            )
-            stream.write(f"\n{text}\n")
-        print(f"{base}.json.gz, {base}.md", file=sys.stderr)
+        document = json.dumps({"schema": "tutti-compare-mpi/1", **facts, "documents": documents}) + "\n"
+        head = "# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+        contents = {base + ".json.gz": gzip.compress(document.encode()), base + ".md": f"{head}\n{text}\n"}
+        write_files("--out", contents)
     if wrong:
         fail(f"{wrong} wrong elements")
 

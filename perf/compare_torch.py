@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 import time
 
-from command import fail, must_take_a_file, run
+from command import ResultFile, fail, run
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
@@ -370,7 +370,7 @@ def count_of_gpus(torch, given):
 
 def main():
     given = arguments()
-    must_take_a_file("-J", given.J)
+    file = ResultFile("-J", given.J)
     given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
     try:
         import torch
@@ -388,21 +388,16 @@ def main():
     rows = join(torch_figures, documents)
     print_table(rows, torch.__version__, gpus, torch.cuda.get_device_name(0))
     wrong = sum(row["torch"]["wrong"] for row in rows)
-    if given.J:
-        with open(given.J, "w", encoding="utf-8") as stream:
-            json.dump(
-                {
-                    "schema": "tutti-compare-torch/1",
-                    "torch": torch.__version__,
-                    "cuda": torch.version.cuda,
-                    "gpus": gpus,
-                    "gpu": torch.cuda.get_device_name(0),
-                    "rows": rows,
-                    "tutti_perf": documents,
-                },
-                stream,
-                indent=2,
-            )
+    document = {
+        "schema": "tutti-compare-torch/1",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "gpus": gpus,
+        "gpu": torch.cuda.get_device_name(0),
+        "rows": rows,
+        "tutti_perf": documents,
+    }
+    file.write(json.dumps(document, indent=2))
     print(f"\nWrong elements: tutti 0, torch {wrong}.")
     return 1 if wrong else 0
 

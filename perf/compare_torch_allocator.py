@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 
-from command import fail, must_take_a_file, must_take_files, run
+from command import ResultFile, fail, must_take_files, run, write_files
 from compare_builds import base_of
 from compare_mpi import format_size, number, output_of, processor, share_of_others, warning_of
 
@@ -267,25 +267,17 @@ def facts_of(given, torch, devices, why_not_compiled):
     return facts
 
 
-def write(given, document, facts, table):
-    if given.J:
-        with open(given.J, "w", encoding="utf-8") as stream:
-            json.dump(document, stream, indent=2)
-    if given.out:
-        os.makedirs(given.out, exist_ok=True)
-        base = base_of(given.out, facts, "-allocator")
-        with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
-            json.dump(document, stream)
-            stream.write("\n")
-        with open(base + ".md", "w", encoding="utf-8") as stream:
-            stream.write("# A hit in the caching allocator\n\n")
-            stream.write("".join(f"- {key}: {value}\n" for key, value in facts.items()) + f"\n{table}")
-        print(f"{base}.json.gz, {base}.md", file=sys.stderr)
+def write(folder, document, facts, table):
+    os.makedirs(folder, exist_ok=True)
+    base = base_of(folder, facts, "-allocator")
+    text = "# A hit in the caching allocator\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    compressed = gzip.compress((json.dumps(document) + "\n").encode())
+    write_files("--out", {base + ".json.gz": compressed, base + ".md": f"{text}\n{table}"})
 
 
 def main():
     given = arguments()
-    must_take_a_file("-J", given.J)
+    file = ResultFile("-J", given.J)
     must_take_files("--out", given.out)
     program = find_benchmarks(given.program)
     torch = None
@@ -316,7 +308,10 @@ def main():
     print(table, end="")
     if why_not_compiled:
         print(f"\nPyTorch could not be measured from C++: {why_not_compiled}")
-    write(given, {"schema": "tutti-compare-torch-allocator/2", **facts, "rows": rows}, facts, table)
+    document = {"schema": "tutti-compare-torch-allocator/2", **facts, "rows": rows}
+    file.write(json.dumps(document, indent=2))
+    if given.out:
+        write(given.out, document, facts, table)
     return SLOWER if slower(rows) else 0
 
 

@@ -25,7 +25,7 @@ import subprocess
 import tempfile
 import time
 
-from command import fail, must_take_a_file, run
+from command import ResultFile, fail, run
 from compare_mpi import launcher
 from compare_torch import WARM_UP, count_of_gpus, find_program, parse_size, pattern, plan_of, sizes_of
 
@@ -316,7 +316,7 @@ def table_of(documents):
 
 def main():
     given = arguments()
-    must_take_a_file("-J", given.J)
+    file = ResultFile("-J", given.J)
     try:
         import torch
         import torch.distributed._symmetric_memory  # noqa: F401
@@ -340,9 +340,7 @@ def main():
     print(table_of(documents))
     wrong = sum(document["summary"]["wrong"] for document in documents)
     print(f"Wrong elements: {wrong}.")
-    if given.J:
-        with open(given.J, "w", encoding="utf-8") as stream:
-            json.dump({"schema": "tutti-compare-torch-symmetric/1", "documents": documents}, stream, indent=2)
+    file.write(json.dumps({"schema": "tutti-compare-torch-symmetric/1", "documents": documents}, indent=2))
     return 1 if wrong else 0
 
 

@@ -15,7 +15,7 @@ import argparse
 import json
 from pathlib import Path
 
-from command import fail, must_take_a_file, run
+from command import ResultFile, fail, run
 from reporting import builds, documents, page, tables
 
 
@@ -78,12 +78,13 @@ def read(files):
     return documents.combined(runs), checks, comparisons
 
 
-def write(option, path, text):
+def file_in_folder(option, path):
+    """A file to write, in a folder that is made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{option}: '{path}' cannot be written: {error.strerror}")
+    return ResultFile(option, path)
 
 
 def write_pages(runs, checks, comparisons, folder, check):
@@ -96,7 +97,7 @@ def write_pages(runs, checks, comparisons, folder, check):
     for name, text in pages.items():
         path = folder / name
         if not check:
-            write("--pages", path, text)
+            file_in_folder("--pages", path).write(text)
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
             fail(f"{path} is not what the results say: run perf/report.py --pages {folder} with the same files")
     print(f"{folder}: {len(pages)} pages, {'as they should be' if check else 'written'}")
@@ -104,8 +105,8 @@ def write_pages(runs, checks, comparisons, folder, check):
 
 def main():
     given = arguments()
-    if not given.pages and Path(given.o).parent.exists():
-        must_take_a_file("-o", given.o)
+    target = Path(given.o)
+    file = ResultFile("-o", given.o) if not given.pages and target.parent.exists() else None
     runs, checks, comparisons = read(given.files)
     if given.pages:
         write_pages(runs, checks, comparisons, Path(given.pages), given.check)
@@ -113,7 +114,7 @@ def main():
     text = page.page_of(runs, plotly_source(given.plotly))
     if text is None:
         fail("nothing to draw in these files: no row has a time")
-    write("-o", Path(given.o), text)
+    (file or file_in_folder("-o", target)).write(text)
     print(f"{given.o}: {len(runs)} run(s)")
 
 
