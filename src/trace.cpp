@@ -134,17 +134,26 @@ Trace::TrackId Trace::stream_track(Runtime& runtime, backend::StreamRef stream) 
 }
 
 Trace::TrackId Trace::rank_track(const WatchedMember& member) {
-  if (!first_member_) first_member_ = member;
+  if (!std::exchange(has_called_as_member_, true) && member.rank_count > 1) name_by_rank(member);
   const TrackId track = first_rank_track + static_cast<TrackId>(member.team);
   name_track(track,
              fmt::format("rank {} of {}, communicator {}", member.rank, member.rank_count, member.team));
   return track;
 }
 
+void Trace::name_by_rank(const WatchedMember& member) {
+  file_.name_by_rank(member.rank);
+  file_.add(process_event("process_name",
+                          fmt::format("rank {} of {}: {}", member.rank, member.rank_count, process_name())));
+  file_.add(fmt::format(R"({{"ph":"M","pid":{},"name":"process_sort_index","args":{{"sort_index":{}}}}})",
+                        getpid(), member.rank));
+}
+
 void Trace::mark(std::string_view message) {
   const std::lock_guard lock(mutex_);
   add_event("i", thread_track(), now(),
             fmt::format(R"(,"s":"t","cat":"program","name":{})", json_text(message)));
+  file_.write();
 }
 
 void Trace::push(std::string_view message) {
@@ -152,6 +161,7 @@ void Trace::push(std::string_view message) {
   const TrackId track = thread_track();
   add_event("B", track, now(), fmt::format(R"(,"cat":"program","name":{})", json_text(message)));
   ++open_[track];
+  file_.write();
 }
 
 void Trace::pop() {
@@ -161,6 +171,7 @@ void Trace::pop() {
   if (open == 0) return;  // it was begun before the trace was
   --open;
   add_event("E", track, now(), "");
+  file_.write();
 }
 
 void Trace::add(const Slice& slice, Microseconds start, const std::optional<WatchedMember>& member) {
@@ -178,6 +189,7 @@ void Trace::add(Runtime& runtime, const std::vector<TimedSlice>& slices) {
               fmt::format(R"(,"dur":{:.3f},"cat":"device","name":"{}","args":{{{}}})", duration, slice->name,
                           slice->arguments));
   }
+  file_.write();
 }
 
 void Trace::write_last_of(StreamTimes& times, std::chrono::milliseconds patience) noexcept {
@@ -211,20 +223,12 @@ void Trace::close() {
   for (auto& [track, open] : open_) {
     for (; open > 0; --open) add_event("E", track, now(), "");
   }
-  std::optional<std::size_t> rank;
-  if (first_member_ && first_member_->rank_count > 1) {
-    rank = first_member_->rank;
-    file_.add(process_event(
-        "process_name", fmt::format("rank {} of {}: {}", *rank, first_member_->rank_count, process_name())));
-    file_.add(fmt::format(R"({{"ph":"M","pid":{},"name":"process_sort_index","args":{{"sort_index":{}}}}})",
-                          getpid(), *rank));
-  }
   if (left_out_ > 0) {
     const std::string label = fmt::format("{} calls on streams of devices have no times", left_out_);
     log_warning(fmt::format("TUTTI_TRACE: {}", label));
     file_.add(process_event("process_labels", label));
   }
-  file_.finish(rank);
+  file_.finish();
 }
 
 TracedCall::TracedCall(Trace& trace, const WatchedCall& call)

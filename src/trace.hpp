@@ -28,7 +28,7 @@ struct Slice {
 };
 
 /// The trace that TUTTI_TRACE asks for: slices of time on tracks, one for each thread, each rank and each
-/// stream. Thread-safe. It is written until the process exits.
+/// stream. Thread-safe. What it has been told is in the file, whatever ends the process.
 class Trace {
  public:
   /// Throws Error(invalid_argument) while a variable of the environment is wrong.
@@ -48,7 +48,7 @@ class Trace {
   void push(std::string_view message);
   void pop();
 
-  /// A call that has been queued, from `start` until now.
+  /// A call that has been queued, from `start` until now. It is written with what is told next.
   void add(const Slice& slice, Microseconds start, const std::optional<WatchedMember>& member);
   /// What streams have done.
   void add(Runtime& runtime, const std::vector<TimedSlice>& slices);
@@ -65,6 +65,7 @@ class Trace {
   [[nodiscard]] TrackId thread_track();
   [[nodiscard]] TrackId stream_track(Runtime& runtime, backend::StreamRef stream);
   [[nodiscard]] TrackId rank_track(const WatchedMember& member);
+  void name_by_rank(const WatchedMember& member);
   void name_track(TrackId track, std::string_view name);
 
   const ForkMark fork_mark_;
@@ -76,7 +77,7 @@ class Trace {
   std::map<std::pair<int, backend::StreamHandle>, TrackId> streams_;
   TrackId last_stream_ = 0;
   std::map<int, int> streams_of_device_;
-  std::optional<WatchedMember> first_member_;
+  bool has_called_as_member_ = false;
   std::uint64_t left_out_ = 0;
   [[maybe_unused]] Trace* parents_;  ///< so that it does not look lost
 };

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace_file.hpp"
 
+#include "files/place.hpp"
 #include "log.hpp"
 #include "patient_write.hpp"
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 namespace tutti::watching {
 namespace {
 
-constexpr std::size_t most_unwritten_bytes = std::size_t{1} << 16U;
-/// For what a process leaves that does not come to its end.
-constexpr std::chrono::seconds longest_unwritten{1};
 constexpr std::chrono::milliseconds trace_patience{1000};
+constexpr std::string_view list_end = "\n]\n";
 
 std::string with_process(std::string path) {
   constexpr std::string_view mark = "%p";
@@ -28,55 +28,82 @@ std::string with_process(std::string path) {
   return path;
 }
 
+bool write_all(int file, std::string_view text) {
+  return patient_write(file, text, trace_patience) == text.size();
+}
+
 }  // namespace
 
 TraceFile::TraceFile(std::string path, std::string_view first)
-    : path_(with_process(std::move(path))),
-      part_(fmt::format("{}.{}.part", path_, getpid())),
-      file_(Descriptor(open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666))),
-      buffer_(fmt::format("[\n{}", first)) {
-  if (!file_.is_open()) throw std::system_error(errno, std::generic_category(), part_);
+    : path_(with_process(std::move(path))), unwritten_(fmt::format("[\n{}", first)) {
+  const files::Place place(path_);
+  if (!place.is_stream() && place.may_be_written()) part_ = files::PartFile(place);
+  if (!part_.is_open()) open_where_it_is(place);
+  write();
+}
+
+void TraceFile::open_where_it_is(const files::Place& place) {
+  where_it_is_ = place.open_where_it_is(trace_patience);
+  if (!where_it_is_.is_open()) throw std::system_error(errno, std::generic_category(), path_);
+  // One file is written by one process at a time.
+  if (!place.is_stream() && flock(where_it_is_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw std::system_error(EBUSY, std::generic_category(), path_);
+  if (!files::empty(where_it_is_)) throw std::system_error(errno, std::generic_category(), path_);
 }
 
 void TraceFile::add(std::string_view object) {
-  if (!file_.is_open()) return;
-  buffer_ += ",\n";
-  buffer_ += object;
-  if (buffer_.size() >= most_unwritten_bytes ||
-      std::chrono::steady_clock::now() - written_ >= longest_unwritten) {
-    write();
+  if (!is_open()) return;
+  unwritten_ += ",\n";
+  unwritten_ += object;
+}
+
+void TraceFile::write() {
+  if (!is_open() || unwritten_.empty()) return;
+  const bool is_written = part_.is_open() ? write_to_part() : write_all(where_it_is_.number(), unwritten_);
+  if (!is_written) give_up(part_.is_open() ? part_.path() : path_, errno);
+  unwritten_.clear();
+}
+
+bool TraceFile::write_to_part() {
+  const std::size_t end = size_ - std::min(size_, list_end.size());
+  unwritten_ += list_end;
+  if (part_.write(end, unwritten_)) {
+    size_ = end + unwritten_.size();
+    return true;
   }
+  const int error = errno;
+  if (part_.write(end, list_end)) part_.cut(size_);
+  errno = error;
+  return false;
 }
 
-void TraceFile::finish(std::optional<std::size_t> rank) {
-  if (!file_.is_open()) return;
-  buffer_ += "\n]\n";
+void TraceFile::name_by_rank(std::size_t rank) {
+  if (!part_.is_open()) return;
+  path_ = name_for(path_, rank);
+  part_.move_beside(files::Place(path_));
+}
+
+void TraceFile::finish() {
+  if (!part_.is_open()) unwritten_ += list_end;
   write();
-  if (!file_.is_open()) return;
-  file_.close();
-  const std::string name = name_for(path_, rank);
-  if (std::rename(part_.c_str(), name.c_str()) != 0) give_up(name, errno);
+  if (part_.is_open() && !part_.deliver(files::Place(path_), trace_patience)) give_up(path_, errno);
+  where_it_is_.close();
 }
 
-std::string TraceFile::name_for(std::string_view path, std::optional<std::size_t> rank) {
-  if (!rank) return std::string(path);
+std::string TraceFile::name_for(std::string_view path, std::size_t rank) {
   const std::size_t slash = path.rfind('/');
   const std::size_t first = slash == std::string_view::npos ? 0 : slash + 1;
   std::size_t dot = path.rfind('.');
   if (dot == std::string_view::npos || dot <= first) dot = path.size();
-  return fmt::format("{}.{}{}", path.substr(0, dot), *rank, path.substr(dot));
-}
-
-void TraceFile::write() {
-  if (patient_write(file_.number(), buffer_, trace_patience) < buffer_.size()) give_up(part_, errno);
-  buffer_.clear();
-  written_ = std::chrono::steady_clock::now();
+  return fmt::format("{}.{}{}", path.substr(0, dot), rank, path.substr(dot));
 }
 
 void TraceFile::give_up(std::string_view what, int error) {
-  file_.close();
-  log_warning(fmt::format("TUTTI_TRACE: the trace ends here, as {} cannot be written: {}", what,
-                          std::generic_category().message(error)));
+  const std::string rest = part_.is_open() ? fmt::format("; what was written is in {}", part_.path()) : "";
+  log_warning(fmt::format("TUTTI_TRACE: the trace ends here, as {} cannot be written: {}{}", what,
+                          std::generic_category().message(error), rest));
+  part_.keep();
+  where_it_is_.close();
 }
 
 }  // namespace tutti::watching

@@ -2,41 +2,46 @@
 #pragma once
 
 #include "backend/descriptor.hpp"
+#include "files/part_file.hpp"
 
-#include <chrono>
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 
 namespace tutti::watching {
 
-/// A list of JSON objects in a file, as viewers of traces read it. Until it is finished the file's name ends
-/// in the process's number and "part", so that processes that are given one path do not meet. Not
-/// thread-safe.
+/// A list of JSON objects in a file, as viewers of traces read it. It is a part file (see files::PartFile)
+/// until it is finished, so that processes that are given one path do not meet, and a whole list whenever
+/// objects have been written: whatever ends the process, it can be read. Where the path is a stream (see
+/// files::Place), objects go there as they come. Not thread-safe.
 class TraceFile {
  public:
   /// Begins the list with an object. "%p" in the path is the process's number. Throws std::system_error.
   TraceFile(std::string path, std::string_view first);
 
-  /// Adds an object. What the system does not take is lost, with a warning, and all that follows.
+  /// Adds an object, which the next `write` writes.
   void add(std::string_view object);
-  /// Ends the list, and gives the file its name: the path, for ranks with a dot and the number of the rank
-  /// before its last suffix. Nothing is added afterwards.
-  void finish(std::optional<std::size_t> rank);
+  /// Writes what has been added. What the system does not take is lost, with a warning, and all that follows.
+  void write();
+  /// Names the file by a rank of the process's from now on, unless it is a stream.
+  void name_by_rank(std::size_t rank);
+  /// Gives the file its place. Nothing is added afterwards.
+  void finish();
 
-  /// What the file of a path and a rank is called.
-  [[nodiscard]] static std::string name_for(std::string_view path, std::optional<std::size_t> rank);
+  /// What the file of a path and a rank is called: a dot and the rank come before the last suffix.
+  [[nodiscard]] static std::string name_for(std::string_view path, std::size_t rank);
 
  private:
-  void write();
+  void open_where_it_is(const files::Place& place);
+  [[nodiscard]] bool is_open() const noexcept { return part_.is_open() || where_it_is_.is_open(); }
+  [[nodiscard]] bool write_to_part();
   void give_up(std::string_view what, int error);
 
   std::string path_;
-  std::string part_;  ///< the name until the end
-  Descriptor file_;
-  std::string buffer_;
-  std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
+  files::PartFile part_;
+  Descriptor where_it_is_;  ///< open where there is no part file
+  std::string unwritten_;
+  std::size_t size_ = 0;  ///< of the part file, with the list's end
 };
 
 }  // namespace tutti::watching

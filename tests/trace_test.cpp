@@ -4,7 +4,7 @@
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "support/stream_gate.hpp"
-#include "trace_file.hpp"
+#include "support/traces.hpp"
 #include "tutti/tutti.hpp"
 
 #include <algorithm>
@@ -32,132 +32,10 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
+using test::one_on_each;
+using test::Read;
+using test::Traces;
 using testing::HasSubstr;
-
-class Traces : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-trace-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string path(std::string_view name) const { return (folder_ / name).string(); }
-
-  /// Runs `program` in a process that ends as programs do, with its standard error in a file.
-  void run(std::string_view trace, const std::function<void()>& program) const {
-    std::fflush(nullptr);  // the child would write it again
-    const pid_t child = fork();
-    if (child == 0) {
-      setenv("TUTTI_TRACE", std::string(trace).c_str(), 1);
-      if (std::freopen(path("errors").c_str(), "w", stderr) == nullptr) _exit(3);
-      program();
-      std::exit(HasFailure() ? 1 : 0);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << contents("errors");
-  }
-
-  [[nodiscard]] std::string contents(std::string_view name) const {
-    std::ifstream file(path(name));
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-  [[nodiscard]] std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_))
-      names.push_back(entry.path().filename().string());
-    std::ranges::sort(names);
-    return names;
-  }
-
- private:
-  std::filesystem::path folder_;
-};
-
-/// A trace as a viewer reads it.
-class Read {
- public:
-  explicit Read(const std::string& text) : events_(json::parse(text)) {
-    for (const json& event : events_) {
-      if (event.at("ph") == "M" && event.at("name") == "thread_name")
-        tracks_[event.at("tid")] = event.at("args").at("name");
-      if (event.at("ph") == "M" && event.at("name") == "process_name") process_ = event.at("args").at("name");
-    }
-  }
-
-  [[nodiscard]] const std::string& process() const noexcept { return process_; }
-  /// Slices of a kind, on tracks whose names begin so, in order of time.
-  [[nodiscard]] std::vector<json> slices(std::string_view category, std::string_view track = "") const {
-    std::vector<json> found;
-    for (const json& event : events_) {
-      if (event.at("ph") == "X" && event.at("cat") == category &&
-          tracks_.at(event.at("tid")).starts_with(track))
-        found.push_back(event);
-    }
-    std::ranges::stable_sort(found, {}, [](const json& event) { return event.at("ts").get<double>(); });
-    return found;
-  }
-  [[nodiscard]] std::vector<json> phases(std::string_view phase) const {
-    std::vector<json> found;
-    std::ranges::copy_if(events_, std::back_inserter(found),
-                         [&](const json& event) { return event.at("ph") == phase; });
-    return found;
-  }
-
-  /// Slices and ranges of each track lie within one another or apart, and all ranges have an end.
-  void expect_nesting() const {
-    struct Span {
-      double start;
-      double end;
-    };
-    std::map<std::int64_t, std::vector<Span>> spans;
-    std::map<std::int64_t, std::vector<double>> open;
-    for (const json& event : events_) {
-      if (event.at("ph") == "M") continue;
-      const std::int64_t track = event.at("tid");
-      ASSERT_TRUE(tracks_.contains(track)) << event;
-      const double start = event.at("ts");
-      EXPECT_GT(start, 0);
-      if (event.at("ph") == "X") spans[track].push_back({start, start + event.at("dur").get<double>()});
-      if (event.at("ph") == "B") open[track].push_back(start);
-      if (event.at("ph") == "E") {
-        ASSERT_FALSE(open[track].empty()) << event;
-        spans[track].push_back({open[track].back(), start});
-        open[track].pop_back();
-      }
-    }
-    for (const auto& [track, starts] : open) EXPECT_TRUE(starts.empty()) << tracks_.at(track);
-    constexpr double rounding = 0.01;
-    for (auto& [track, all] : spans) {
-      std::ranges::sort(all, [](const Span& a, const Span& b) {
-        return a.start < b.start || (a.start == b.start && a.end > b.end);
-      });
-      std::vector<Span> around;
-      for (const Span& span : all) {
-        EXPECT_GE(span.end, span.start);
-        while (!around.empty() && around.back().end <= span.start + rounding) around.pop_back();
-        const double limit = around.empty() ? span.end : around.back().end + rounding;
-        EXPECT_LE(span.end, limit) << tracks_.at(track);
-        around.push_back(span);
-      }
-    }
-  }
-
- private:
-  json events_;
-  std::map<std::int64_t, std::string> tracks_;
-  std::string process_;
-};
-
-std::vector<Tensor> one_on_each(const std::vector<Device>& devices) {
-  std::vector<Tensor> tensors;
-  for (const Device device : devices) tensors.push_back(zeros({256}, {.device = device}));
-  return tensors;
-}
 
 double end_of(const json& slice) {
   return slice.at("ts").get<double>() + slice.at("dur").get<double>();
@@ -382,14 +260,6 @@ TEST_F(Traces, ThatCannotBeWrittenAreOneWarning) {
   EXPECT_THAT(errors, HasSubstr("TUTTI_TRACE is \"" + path("no such folder/trace.json")));
   EXPECT_THAT(errors, HasSubstr("expected the path of a file that can be written"));
   EXPECT_EQ(errors.find("TUTTI_TRACE"), errors.rfind("TUTTI_TRACE"));
-}
-
-TEST(TraceFile, NamesThoseOfRanksByTheirRanks) {
-  using watching::TraceFile;
-  EXPECT_EQ(TraceFile::name_for("a/trace.json", std::nullopt), "a/trace.json");
-  EXPECT_EQ(TraceFile::name_for("a/trace.json", 3), "a/trace.3.json");
-  EXPECT_EQ(TraceFile::name_for("a.b/trace", 3), "a.b/trace.3");
-  EXPECT_EQ(TraceFile::name_for(".trace", 0), ".trace.0");
 }
 
 }  // namespace
