@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t most_processes = 1 << 20U;
 constexpr std::int64_t last_port = 65535;
-constexpr std::int64_t longest_timeout = 86'400;  ///< in seconds
+constexpr std::int64_t longest_timeout_seconds = 86'400;
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, what);
@@ -136,7 +136,8 @@ Rendezvous rendezvous(const Variables& variable) {
         "neither RANK nor SLURM_PROCID is set, expected what torchrun or srun tells the processes it starts");
   }
   found.secret = read.text("TUTTI_SECRET");
-  found.timeout = std::chrono::seconds(read.number("TUTTI_JOIN_TIMEOUT", 1, longest_timeout).value_or(60));
+  found.timeout =
+      std::chrono::seconds(read.number("TUTTI_JOIN_TIMEOUT", 1, longest_timeout_seconds).value_or(60));
   return found;
 }
 
