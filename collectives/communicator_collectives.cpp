@@ -55,19 +55,6 @@ void CommunicatorCollectives::broadcast_coalesced(TensorList tensors, TensorList
   collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
-void CommunicatorCollectives::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_add, streams);
-  collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::one_each(inputs),
-                              MemberOperands::one_each(out), root);
-}
-
-void CommunicatorCollectives::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root,
-                                                   StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_add_coalesced, streams);
-  collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::lists(inputs), MemberOperands::lists(out),
-                              root);
-}
-
 void CommunicatorCollectives::reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root,
                                      StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce, streams);
@@ -79,17 +66,6 @@ void CommunicatorCollectives::reduce_coalesced(TensorLists inputs, TensorLists o
                                                int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_coalesced, streams);
   collectives::reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
-}
-
-void CommunicatorCollectives::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
-  call_for_all(*impl_->context, Collective::all_reduce_add, ReduceOp::sum, MemberOperands::one_each(inputs),
-               MemberOperands::one_each(out), streams);
-}
-
-void CommunicatorCollectives::all_reduce_add_coalesced(TensorLists inputs, TensorLists out,
-                                                       StreamList streams) {
-  call_for_all(*impl_->context, Collective::all_reduce_add_coalesced, ReduceOp::sum,
-               MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
 void CommunicatorCollectives::all_reduce(TensorList inputs, TensorList out, const ReduceOp& op,
@@ -112,11 +88,6 @@ void CommunicatorCollectives::all_gather(TensorList inputs, TensorList out, Stre
 void CommunicatorCollectives::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_gather_coalesced, ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
-}
-
-void CommunicatorCollectives::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
-  call_for_all(*impl_->context, Collective::reduce_scatter_add, ReduceOp::sum,
-               MemberOperands::one_each(inputs), MemberOperands::one_each(out), streams);
 }
 
 void CommunicatorCollectives::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,

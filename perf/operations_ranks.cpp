@@ -75,11 +75,7 @@ Lists at_root(const Call& call, Result result) {
 void reduce(Communicator& communicator, const Call& call, const Case& what) {
   std::vector<Tensor> out(call.outputs.size() > 1 ? call.outputs.size() - 1 : 0);
   if (!call.outputs.empty()) out.push_back(call.outputs.back()[0]);
-  if (what.reduce_kind == ReduceKind::sum) {
-    communicator.reduce_add(call.inputs[0], out, call.root);
-  } else {
-    communicator.reduce(call.inputs[0], out, what.operation(), call.root);
-  }
+  communicator.reduce(call.inputs[0], out, what.operation(), call.root);
 }
 
 constexpr std::array descriptions{

@@ -210,7 +210,7 @@ TEST_F(Traces, OfRanksAreAFileForEachWithATrackOfItsOwn) {
     EXPECT_THAT(trace.process(), HasSubstr(name));
     const std::vector<json> calls = trace.slices("collective", name);
     ASSERT_EQ(calls.size(), 3U);
-    EXPECT_EQ(calls[0].at("name"), "all_reduce_add");
+    EXPECT_EQ(calls[0].at("name"), "all_reduce");
     EXPECT_EQ(calls[0].at("args").at("rank"), rank);
     EXPECT_EQ(calls[1].at("name"), "barrier");
     EXPECT_EQ(calls[2].at("name"), rank == 0 ? "send" : "recv");

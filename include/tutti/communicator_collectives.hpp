@@ -43,32 +43,44 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// which all ranks make.
   void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
   void broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams = {});
-  /// The elementwise sum of all members' inputs goes to the root's `out`; those of others are not looked at,
-  /// and a process without the root may give none. `out` may be the root's input.
-  void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {});
-  void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {});
-  /// `reduce_add` by any operation, which all ranks give alike, factors included; a factor for each is one
-  /// for each member. Throws Error(invalid_argument) too for one that the element type does not have. Cost:
-  /// as of a sum.
+  /// All members' inputs, combined element by element, go to the root's `out`; those of others are not looked
+  /// at, and a process without the root may give none. `out` may be the root's input. All ranks give the
+  /// operation alike, factors included; a factor for each is one for each member. Throws
+  /// Error(invalid_argument) too for one that the element type does not have. Cost: as of a sum.
   void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
   void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
                         StreamList streams = {});
-  /// The sum goes to all. Each `out` may be that member's input.
-  void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {});
-  void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
-  /// Likewise by any operation.
+  /// `reduce` by `ReduceOp::sum`. The forms that end in `_add` are other names of the same calls: ranks may
+  /// mix them, and messages, traces and plans say `reduce`.
+  void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
+    reduce(inputs, out, ReduceOp::sum, root, streams);
+  }
+  void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {}) {
+    reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
+  }
+  /// The result goes to all. Each `out` may be that member's input.
   void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
   void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
+  /// `all_reduce` by `ReduceOp::sum`.
+  void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {}) {
+    all_reduce(inputs, out, ReduceOp::sum, streams);
+  }
+  void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {}) {
+    all_reduce_coalesced(inputs, out, ReduceOp::sum, streams);
+  }
   /// Every `out` becomes the concatenation of all members' inputs, which are equally long, flat, in order of
   /// members. An input may be the part of its member's `out` where it belongs.
   void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
   /// `all_gather` of many tensors as one operation: out[i][t] becomes the concatenation of all inputs[m][t].
   void all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
-  /// The sum of all inputs, flat, is cut into equal parts, one per member; every `out` is that member's part,
-  /// of as many elements. An `out` may be the part of its member's input where it belongs.
-  void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {});
-  /// Likewise by any operation, and of many tensors, each of which is cut.
+  /// All inputs, flat and combined, are cut into equal parts, one per member; every `out` is that member's
+  /// part, of as many elements. An `out` may be the part of its member's input where it belongs.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  /// `reduce_scatter` by `ReduceOp::sum`.
+  void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {}) {
+    reduce_scatter(inputs, out, ReduceOp::sum, streams);
+  }
+  /// `reduce_scatter` of many tensors, each of which is cut, as one operation.
   void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                 StreamList streams = {});
 
@@ -146,7 +158,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// Like the inputs.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_reduce_add(const Operands& inputs) {
-    return results(Collective::all_reduce_add, ReduceOp::sum, inputs);
+    return all_reduce(inputs);
   }
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_reduce(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
@@ -154,7 +166,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_reduce_add_coalesced(const Operands& inputs) {
-    return lists_of_results(Collective::all_reduce_add_coalesced, ReduceOp::sum, inputs);
+    return all_reduce_coalesced(inputs);
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_reduce_coalesced(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
@@ -183,7 +195,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// Cut along the first dimension, whose size is a multiple of the number of members.
   template <MemberTensors Operands>
   [[nodiscard]] Operands reduce_scatter_add(const Operands& inputs) {
-    return results(Collective::reduce_scatter_add, ReduceOp::sum, inputs);
+    return reduce_scatter(inputs);
   }
   template <MemberTensors Operands>
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
@@ -224,7 +236,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
   template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor reduce_add(const Operands& inputs, Root root) {
-    return result_of_root(Collective::reduce_add, ReduceOp::sum, each(inputs), static_cast<int>(root));
+    return reduce(inputs, ReduceOp::sum, static_cast<int>(root));
   }
   template <MemberTensors Operands>
   [[nodiscard]] Tensor reduce(const Operands& inputs, const ReduceOp& op, int root) {
@@ -232,8 +244,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands, std::integral Root>
   [[nodiscard]] std::vector<Tensor> reduce_add_coalesced(const Operands& inputs, Root root) {
-    return results_of_root(Collective::reduce_add_coalesced, ReduceOp::sum, lists(inputs),
-                           static_cast<int>(root));
+    return reduce_coalesced(inputs, ReduceOp::sum, static_cast<int>(root));
   }
   template <MemberLists Operands>
   [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {

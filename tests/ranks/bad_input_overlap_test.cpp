@@ -75,7 +75,7 @@ TUTTI_BAD_CALL_SUITE(CommunicatorBroadcastOverlaps, broadcast_lines);
 /// reduce_add_coalesced and all_reduce_add_coalesced of member 0's inputs and outputs.
 template <class MakeRows>
 BadCall sum_at_root(const char* name, MakeRows make_rows, std::vector<std::string> message) {
-  message.emplace_back("reduce_add_coalesced: ");
+  message.emplace_back("reduce_coalesced: ");
   return {name,
           [=](Scene& scene) -> CommunicatorCall {
             const auto [inputs, out] = make_rows(scene);
@@ -96,21 +96,21 @@ std::vector<BadCall> sum_lines() {
          return [inputs = Row{good(scene, 0), input}, out = Row{Tensor(), output}](
                     Communicator& communicator) { communicator.reduce_add(inputs, out, 1); };
        },
-       {"reduce_add: ", "out[1]", "inputs[1]", "overlaps"}},
+       {"reduce: ", "out[1]", "inputs[1]", "overlaps"}},
       {"OutputIsTheRootsInputTransposed",
        [](Scene& scene) -> CommunicatorCall {
          const Tensor input = scene.tensor({3, 3}, 0);
          return [inputs = Row{input, scene.tensor({3, 3}, 1)}, out = Row{input.transpose(0, 1)}](
                     Communicator& communicator) { communicator.reduce_add(inputs, out, 0); };
        },
-       {"reduce_add: ", "out[0]", "inputs[0]", "overlaps"}},
+       {"reduce: ", "out[0]", "inputs[0]", "overlaps"}},
       {"OneOfTheOutputsOverlapsItsInput",
        [](Scene& scene) -> CommunicatorCall {
          const auto [output, input] = overlapping(scene, 1);
          return [inputs = Row{good(scene, 0), input}, out = Row{good(scene, 0), output}](
                     Communicator& communicator) { communicator.all_reduce_add(inputs, out); };
        },
-       {"all_reduce_add: ", "out[1]", "inputs[1]", "overlaps"}},
+       {"all_reduce: ", "out[1]", "inputs[1]", "overlaps"}},
       {"OutputsOfAMemberOverlap",
        [](Scene& scene) -> CommunicatorCall {
          const auto [first, second] = overlapping(scene, 1);
@@ -118,7 +118,7 @@ std::vector<BadCall> sum_lines() {
          const std::vector<Row> out{inputs[0], {first, second}};
          return [=](Communicator& communicator) { communicator.all_reduce_add_coalesced(inputs, out); };
        },
-       {"all_reduce_add_coalesced: ", "out[1][0]", "out[1][1]", "overlaps"}},
+       {"all_reduce_coalesced: ", "out[1][0]", "out[1][1]", "overlaps"}},
       sum_at_root("OutputsAreInputsInAnotherOrder",
                   [](Scene& scene) {
                     const Row row{good(scene, 0), good(scene, 0)};
@@ -190,7 +190,7 @@ std::vector<BadCall> part_lines() {
          return [inputs = Row{scene.tensor({8, 6}, 0), whole}, out = Row{good(scene, 0), part}](
                     Communicator& communicator) { communicator.reduce_scatter_add(inputs, out); };
        },
-       {"reduce_scatter_add: ", "out[1]", "inputs[1]", "overlaps"}},
+       {"reduce_scatter: ", "out[1]", "inputs[1]", "overlaps"}},
       {"OutputLiesBetweenTheParts",
        [](Scene& scene) -> CommunicatorCall {
          const Tensor whole = scene.tensor({8, 6}, 0);
@@ -199,7 +199,7 @@ std::vector<BadCall> part_lines() {
            communicator.reduce_scatter_add(inputs, out);
          };
        },
-       {"reduce_scatter_add: ", "out[0]", "inputs[0]", "overlaps"}},
+       {"reduce_scatter: ", "out[0]", "inputs[0]", "overlaps"}},
       {"ScatteredIntoItself",
        [](Scene& scene) -> CommunicatorCall {
          const auto [whole, part] = whole_and_part_of(0, scene, 0);

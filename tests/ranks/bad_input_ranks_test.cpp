@@ -56,7 +56,7 @@ std::vector<BadCallOfARank> lines(Device device) {
           return
               [input = good(scene)](Communicator& communicator) { communicator.reduce_add({input}, {}, 1); };
         },
-        {"reduce_add: ", "out has 0 entries", "local member, 1"}}},
+        {"reduce: ", "out has 0 entries", "local member, 1"}}},
       {0,
        {"SumsForOthersElsewhere",
         [=](Scene& scene) -> CommunicatorCall {
@@ -64,14 +64,14 @@ std::vector<BadCallOfARank> lines(Device device) {
             communicator.reduce_add({input}, out, 1);
           };
         },
-        {"reduce_add: ", "out has 2 entries", "local member, 1"}}},
+        {"reduce: ", "out has 2 entries", "local member, 1"}}},
       {0,
        {"OutputOfAnotherElementType",
         [=](Scene& scene) -> CommunicatorCall {
           return [input = good(scene), out = scene.tensor(shape, device, DType::int8)](
                      Communicator& communicator) { communicator.all_reduce_add({input}, {out}); };
         },
-        {"all_reduce_add: ", "out[0]", "int8", "float32"}}},
+        {"all_reduce: ", "out[0]", "int8", "float32"}}},
       {1,
        {"InputInThePlaceOfRank0",
         [=](Scene& scene) -> CommunicatorCall {
@@ -88,7 +88,7 @@ std::vector<BadCallOfARank> lines(Device device) {
             communicator.reduce_scatter_add({whole}, {whole.narrow(0, 4, 4)});
           };
         },
-        {"reduce_scatter_add: ", "out[0]", "inputs[0]", "overlaps"}}},
+        {"reduce_scatter: ", "out[0]", "inputs[0]", "overlaps"}}},
       {1,
        {"PartOnTheHost",
         [=](Scene& scene) -> CommunicatorCall {

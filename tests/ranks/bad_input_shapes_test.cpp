@@ -65,16 +65,16 @@ std::vector<BadCall> coalesced_lines() {
        {"broadcast_coalesced: ", "tensors has 1", "expected 2", "out[0]"}},
       {"TooFewInputsOfAMember",
        summed_with([](Scene& scene) { return Row{good(scene, 1)}; }),
-       {"all_reduce_add_coalesced: ", "inputs[1] has 1 tensors", "expected 2", "inputs[0]"}},
+       {"all_reduce_coalesced: ", "inputs[1] has 1 tensors", "expected 2", "inputs[0]"}},
       {"TooManyInputsOfAMember",
        summed_with(too_long),
-       {"all_reduce_add_coalesced: ", "inputs[1] has 3 tensors", "expected 2", "inputs[0]"}},
+       {"all_reduce_coalesced: ", "inputs[1] has 3 tensors", "expected 2", "inputs[0]"}},
       {"NoOutputsOfAMember",
        summed_into([](Scene&) { return Row{}; }),
-       {"all_reduce_add_coalesced: ", "out[1] has 0 tensors", "expected 2", "inputs[0]"}},
+       {"all_reduce_coalesced: ", "out[1] has 0 tensors", "expected 2", "inputs[0]"}},
       {"TooManyOutputsOfASum",
        summed_into(too_long),
-       {"all_reduce_add_coalesced: ", "out[1] has 3 tensors", "expected 2", "inputs[0]"}},
+       {"all_reduce_coalesced: ", "out[1] has 3 tensors", "expected 2", "inputs[0]"}},
       {"TooFewOutputsOfTheRoot",
        [](Scene& scene) -> CommunicatorCall {
          const std::vector<Row> inputs{good_row(scene, 0), good_row(scene, 1)};
@@ -82,7 +82,7 @@ std::vector<BadCall> coalesced_lines() {
            communicator.reduce_add_coalesced(inputs, out, 0);
          };
        },
-       {"reduce_add_coalesced: ", "out[0] has 1 tensors", "expected 2", "inputs[0]"}},
+       {"reduce_coalesced: ", "out[0] has 1 tensors", "expected 2", "inputs[0]"}},
   };
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorCoalescedLists, coalesced_lines);
@@ -212,10 +212,10 @@ std::vector<BadCall> element_lines() {
        {"all_gather: ", "inputs[0] has 4611686018427387904 elements", "more than 2^63 - 1"}},
       {"TooFewElementsToSumPartsOf",
        summed_parts_of({47}),
-       {"reduce_scatter_add: ", "inputs[0] has 47 elements", "expected 48", "24 for each of 2"}},
+       {"reduce_scatter: ", "inputs[0] has 47 elements", "expected 48", "24 for each of 2"}},
       {"TooManyElementsToSumPartsOf",
        summed_parts_of({7, 7}),
-       {"reduce_scatter_add: ", "inputs[0] has 49 elements", "expected 48", "24 for each of 2"}},
+       {"reduce_scatter: ", "inputs[0] has 49 elements", "expected 48", "24 for each of 2"}},
       {"NoSumAtTheRoot",
        [](Scene& scene) -> CommunicatorCall {
          const Row inputs{good(scene, 0), good(scene, 1)};
@@ -223,7 +223,7 @@ std::vector<BadCall> element_lines() {
            communicator.reduce_add(inputs, Row{inputs[0], Tensor()}, 1);
          };
        },
-       {"reduce_add: ", "out[1] is undefined"}},
+       {"reduce: ", "out[1] is undefined"}},
   };
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorElements, element_lines);

@@ -396,7 +396,7 @@ TEST(RegistrationsOfACommunicator, ARankThatCanShareNothingEndsAll) {
       if (device == 1) virtual_devices::inject({.operation = Operation::share, .count = forever});
       const Tensor mine = numbers(device, 1);
       const std::string text = failure_of(device, [&] { communicator.all_reduce_add({mine}, {mine}); });
-      const std::vector<std::string> reason{"rank 1 failed in all_reduce_add", "memory of member 1",
+      const std::vector<std::string> reason{"rank 1 failed in all_reduce", "memory of member 1",
                                             "cannot be opened", "device 1 cannot share its memory",
                                             "injected"};
       EXPECT_TRUE(mentions(text, {"memory of member 1"}));

@@ -209,7 +209,7 @@ void replay(Group& group, std::int64_t count) {
   if (group.communicator.explain().find(" hosts:") != std::string::npos) {
     // Replays could not be sent to other hosts, and NCCL may not add.
     EXPECT_TRUE(refuses([&] { group.communicator.all_reduce_add({number}, {sum}); }, ErrorCode::unsupported,
-                        {"all_reduce_add", "captured", "hosts"}));
+                        {"all_reduce", "captured", "hosts"}));
     return backend.destroy_graph(backend.end_capture(StreamAccess::ref(stream), nullptr));
   }
   group.communicator.all_reduce_add({number}, {sum});
@@ -339,8 +339,7 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
                         {"tensors[0]", to_string(Device(elsewhere)), to_string(group.device(0))}));
     EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, 0, streams); }, invalid, {"streams[0]"}));
   }
-  EXPECT_TRUE(
-      refuses([&] { communicator.all_reduce_add(threes, fours); }, invalid, {"all_reduce_add", "out"}));
+  EXPECT_TRUE(refuses([&] { communicator.all_reduce_add(threes, fours); }, invalid, {"all_reduce", "out"}));
   EXPECT_TRUE(refuses([&] { communicator.all_reduce_add(threes, {}); }, invalid, {"out has 0 entries"}));
   EXPECT_TRUE(refuses([&] { communicator.all_gather(threes, fours); }, invalid,
                       {"all_gather", fmt::format("expected {}", 3 * group.members())}));

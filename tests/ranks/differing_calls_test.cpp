@@ -60,7 +60,7 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          if (rank == 1) return communicator.broadcast({tensor}, 0);
          communicator.all_reduce_add({tensor}, {tensor});
        },
-       {"broadcast", "all_reduce_add"}},
+       {"broadcast", "all_reduce"}},
       {"element type",
        [](Communicator& communicator, int rank) {
          const Tensor tensor = zeros({8}, {.dtype = rank == 1 ? DType::float16 : DType::int16, .device = 0});

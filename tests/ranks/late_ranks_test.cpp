@@ -41,8 +41,8 @@ TEST(LateRanks, AStoppedRankIsWaitedForAndThenNamed) {
     EXPECT_TRUE(exchange.rank() == 1 ||
                 watch.elapsed() >= timeout);  // no time passed for the one that was stopped
     EXPECT_LT(watch.elapsed(), timeout + slack);
-    EXPECT_TRUE(mentions(text, {"reduce_add", within_timeout, "rank 1 has not made it",
-                                "its last call is all_reduce_add", "its process has done nothing for"}));
+    EXPECT_TRUE(mentions(text, {"all_reduce", within_timeout, "rank 1 has not made it",
+                                "its last call is all_reduce", "its process has done nothing for"}));
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
   });
   ranks.resume_after_others(timeout + slack, 1);  // hears of it as soon as it goes on
@@ -81,7 +81,7 @@ TEST(LateRanks, ARankThatIsLateForLongerThanThePatienceIsNamed) {
     communicator.barrier();
     synchronize(0);
     expect_named_as_missing(exchange, communicator, timeout,
-                            {"all_reduce_add", "its last call is barrier (#1)"});
+                            {"all_reduce", "its last call is barrier (#1)"});
   });
 }
 

@@ -70,7 +70,7 @@ void expect_that_who_leaves_ends_calls(int hosts) {
   using Call = std::pair<std::string, std::function<void(Communicator & communicator, const Tensor& tensor)>>;
   const std::vector<Call> calls{
       {"split", [](auto& communicator, const auto&) { static_cast<void>(communicator.split(0)); }},
-      {"all_reduce_add",
+      {"all_reduce",
        [](auto& communicator, const auto& tensor) { communicator.all_reduce_add({tensor}, {tensor}); }},
       {"scatter", [](auto& communicator, const auto& tensor) { communicator.scatter({}, {tensor}, 1); }}};
   for (const auto& [name, call] : calls) {

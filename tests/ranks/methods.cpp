@@ -86,7 +86,7 @@ std::vector<Method> broadcasts() {
 std::vector<Method> sums() {
   return {
       {"reduce_add",
-       "reduce_add",
+       "reduce",
        {one, one},
        {{}, one},
        {{"inputs[1]", inputs, 1}},
@@ -97,7 +97,7 @@ std::vector<Method> sums() {
          communicator.reduce_add(firsts(operands.inputs), firsts(operands.out), root, streams);
        }},
       {"reduce_add_coalesced",
-       "reduce_add_coalesced",
+       "reduce_coalesced",
        {two, two},
        {{}, two},
        {{"inputs[1][1]", inputs, 1, 1}},
@@ -108,7 +108,7 @@ std::vector<Method> sums() {
          communicator.reduce_add_coalesced(operands.inputs, operands.out, root, streams);
        }},
       {"all_reduce_add",
-       "all_reduce_add",
+       "all_reduce",
        {one, one},
        {one, one},
        {{"inputs[1]", inputs, 1}},
@@ -119,7 +119,7 @@ std::vector<Method> sums() {
          communicator.all_reduce_add(firsts(operands.inputs), firsts(operands.out), streams);
        }},
       {"all_reduce_add_coalesced",
-       "all_reduce_add_coalesced",
+       "all_reduce_coalesced",
        {two, two},
        {two, two},
        {{"inputs[1][0]", inputs, 1, 0}},
@@ -130,7 +130,7 @@ std::vector<Method> sums() {
          communicator.all_reduce_add_coalesced(operands.inputs, operands.out, streams);
        }},
       {"reduce_scatter_add",
-       "reduce_scatter_add",
+       "reduce_scatter",
        {one, one},
        {half, half},
        {{"inputs[1]", inputs, 1}},

@@ -266,7 +266,7 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
         [&] {
           static_cast<void>(communicator.persistent([&] { communicator.all_reduce_add({tensor}, {}); }));
         },
-        ErrorCode::invalid_argument, {"all_reduce_add: out has 0 entries"}));
+        ErrorCode::invalid_argument, {"all_reduce: out has 0 entries"}));
     EXPECT_THROW(static_cast<void>(communicator.persistent([] { throw std::runtime_error("no"); })),
                  std::runtime_error);
     const Stream apart(0);
@@ -276,7 +276,7 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
               communicator.persistent([&] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); }));
         },
         ErrorCode::invalid_argument,
-        {"all_reduce_add: streams has none that is being recorded", "expected none at all"}));
+        {"all_reduce: streams has none that is being recorded", "expected none at all"}));
     PersistentCollective bound =
         communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
     if (device_count() > 1) {

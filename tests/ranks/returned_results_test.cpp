@@ -269,9 +269,9 @@ TEST(ReturnedResultsOfOneProcess, AreRefusedAsTheCallsWithOutputs) {
         {"all_gather: inputs[0] is on", "member 0"}));
     const std::vector<Tensor> odd{zeros({3}, {.device = 0}), zeros({3}, {.device = 1})};
     EXPECT_TRUE(is_refused([&] { static_cast<void>(communicator.reduce_scatter_add(odd)); },
-                           {"reduce_scatter_add: inputs[0] has sizes", "3", "2 members can share equally"}));
+                           {"reduce_scatter: inputs[0] has sizes", "3", "2 members can share equally"}));
     EXPECT_TRUE(is_refused([&] { static_cast<void>(communicator.reduce_add(mine, 2)); },
-                           {"reduce_add: root is 2, expected 0 to 1"}));
+                           {"reduce: root is 2, expected 0 to 1"}));
     EXPECT_TRUE(is_refused([&] { static_cast<void>(communicator.reduce(mine, ReduceOp::band, 0)); },
                            {"reduce", "band"}));
     EXPECT_TRUE(

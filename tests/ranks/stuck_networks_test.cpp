@@ -107,8 +107,8 @@ TEST(StuckNetworks, TheRankWhoseNetworkIsStuckIsNamedByAllAndNobodyElse) {
   expect_all_right(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);
     const std::string text = failure_after(exchange, exchange.rank() == 0, [] {});
-    EXPECT_TRUE(mentions(text, {"all_reduce_add", within_timeout, "the network thread of rank 0",
-                                "has not come back from glue"}));
+    EXPECT_TRUE(mentions(
+        text, {"all_reduce", within_timeout, "the network thread of rank 0", "has not come back from glue"}));
     EXPECT_TRUE(blames_none_of({0, 1, 2, 3}, text));
   });
 }
@@ -148,7 +148,7 @@ TEST(StuckNetworks, ARankOfWhichNobodyHearsIsNamedAsSuch) {
       if (exchange.rank() == 1) std::raise(SIGKILL);
     });
     EXPECT_TRUE(mentions(text, {"the network thread of rank 0", "the network thread of rank 2",
-                                "nothing is heard of rank 1, its last known call is all_reduce_add"}));
+                                "nothing is heard of rank 1, its last known call is all_reduce"}));
     EXPECT_TRUE(blames_none_of({0, 1, 2}, text));
   });
   expect_endings(ranks, {all_right, killed, all_right});
