@@ -7,7 +7,6 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@ namespace {
 
 using transport::team::Protocol;
 using transport::team::RoundPlan;
+using transport::team::Signature;
 
 }  // namespace
 
@@ -45,17 +45,25 @@ void TeamCall::set_operation(const ReduceOp& operation) {
   if (operation.kind() == ReduceKind::compiled) context_.require_unbounded(arguments_);
   request_.reduce_kind = operation.kind();
   operands_.operation = operation;
-  signature_.reduce_kind = operation.kind();
-  for (const double factor : operation.factors())
-    signature_.add_to_shape(std::bit_cast<std::uint64_t>(factor));
-  for (const char letter : operation.source())
-    signature_.add_to_shape(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
+  signature_.set_operation(operation);
 }
 
 void TeamCall::set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim) {
   signature_.dtype = dtype;
   signature_.dim = static_cast<std::int16_t>(dim);
-  for (const std::int64_t size : sizes) signature_.add_to_shape(static_cast<std::uint64_t>(size));
+  signature_.size_count = 0;
+  for (const std::int64_t size : sizes) {
+    signature_.add_to_shape(static_cast<std::uint64_t>(size));
+    signature_.show_size(static_cast<std::uint64_t>(size));
+  }
+  signature_.dims = static_cast<std::uint8_t>(std::min(sizes.size(), Signature::most_sizes));
+}
+
+void TeamCall::show_list(std::span<const Tensor> tensors) {
+  signature_.hide_sizes();
+  if (tensors.size() < 2) return;
+  for (const Tensor& tensor : tensors.first(std::min(tensors.size(), Signature::most_sizes + 1)))
+    signature_.show_tensor(static_cast<std::uint64_t>(tensor.numel()), tensor.dtype());
 }
 
 void TeamCall::one_per_member(std::size_t count, std::string_view argument) const {
@@ -123,6 +131,7 @@ void TeamCall::begin(std::span<const Tensor> tensors) {
     signature_.add_to_shape(static_cast<std::uint64_t>(tensor.dtype()));
   }
   if (!tensors.empty()) signature_.dtype = tensors.front().dtype();
+  show_list(tensors);
   begin();
 }
 

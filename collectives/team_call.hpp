@@ -10,6 +10,7 @@
 #include "transport/team/team_exchange.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -97,6 +98,14 @@ class TeamCall final : public TeamTurn {
   /// What all ranks must give alike, of a call without work or beside the lengths of parts.
   void set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim);
 
+  /// What a call without work or operation is made for, as all ranks say it.
+  void set_purpose(std::string_view purpose) noexcept { signature_.set_purpose(purpose); }
+  /// Whether a local member's current stream is being captured.
+  [[nodiscard]] bool is_in_capture() const {
+    return std::ranges::any_of(
+        streams_, [this](backend::StreamRef stream) { return runtime().backend().is_capturing(stream); });
+  }
+
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t local) const;
@@ -147,6 +156,10 @@ class TeamCall final : public TeamTurn {
   /// Begins one of them, which travels as the request says. All ranks give the same one, and the same
   /// `elements`. Their inputs and outputs are set then, as those of other calls.
   void begin_step(const Request& request, std::uint64_t elements, DType dtype);
+  // What messages show of a step that has begun, to tell it from another one.
+  void show_list(std::span<const Tensor> tensors);
+  /// Elements of each member's part.
+  void show_parts(std::span<const std::int64_t> sizes);
   /// Of a step that has begun: a local member's work uses `memory` besides what is set.
   void keep(Tensor memory, std::size_t local) { kept_.push_back({std::move(memory), local}); }
   [[nodiscard]] backend::StreamRef stream_of(std::size_t local) const { return streams_[local]; }

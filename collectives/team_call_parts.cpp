@@ -56,8 +56,14 @@ void TeamCall::begin_parts(std::span<const std::int64_t> sizes, DType dtype) {
   } else {
     request_.add_copied((are_equal ? total / members() : total) * unit);
   }
-  signature_.has_sizes = true;
+  show_parts(sizes);
   begin(total, dtype);
+}
+
+void TeamCall::show_parts(std::span<const std::int64_t> sizes) {
+  signature_.has_sizes = true;
+  signature_.hide_sizes();
+  for (const std::int64_t size : sizes) signature_.show_size(static_cast<std::uint64_t>(size));
 }
 
 void TeamCall::begin_all_to_all(DType dtype) {

@@ -6,6 +6,7 @@
 #include "tutti/tensor.hpp"
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace tutti::collectives {
@@ -47,6 +48,8 @@ class CompiledReduction {
 
   void run(const CompiledStep& step) {
     call_.begin_step(step.request, elements_of(step), inputs_[0][step.first].dtype());
+    call_.show_list(std::span(inputs_[0]).subspan(step.first, step.columns));
+    if (!parts_.elements.empty()) call_.show_parts(parts_.elements);
     step.kind == CompiledStep::Kind::spread ? spread(step) : bring(step);
   }
 

@@ -27,6 +27,8 @@ class JitCombination {
   JitCombination& operator=(const JitCombination&) = delete;
 
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
+  /// The name of the function in the text.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   /// Queues on `stream`: each of the `count` elements of `target` becomes that of the first operand, combined
   /// with that of the second, the result with that of the third, and so on, in ascending order. All are

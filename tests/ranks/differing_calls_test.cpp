@@ -85,7 +85,7 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.all_reduce_coalesced({{tensor}}, {{tensor}},
                                            ReduceOp::premul_sum(rank == 1 ? 2.0 : 3.0));
        },
-       {"all_reduce_coalesced", "by premul_sum", "shapes"}},
+       {"all_reduce_coalesced", "by premul_sum with factor 2 ", "by premul_sum with factor 3 "}},
       {"source texts",
        [](Communicator& communicator, int rank) {
          const Tensor tensor = some_tensor();
@@ -94,7 +94,13 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
              ReduceOp::compiled(rank == 1 ? "template <class T> T f(T a, T b) { return a - b; }"
                                           : "template <class T> T f(T a, T b) { return a + b; }"));
        },
-       {"all_reduce", "by compiled", "shapes"}},
+       {"all_reduce", "by compiled f (text "}},
+      {"factors of each member",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         communicator.all_reduce({tensor}, {tensor}, ReduceOp::premul_sum({1, rank == 1 ? 2.5 : 2, 0.5}));
+       },
+       {"with factors 1, 2.5, 0.5 ", "with factors 1, 2, 0.5 "}},
       {"root",
        [](Communicator& communicator, int rank) {
          communicator.broadcast({some_tensor()}, rank == 1 ? 1 : 0);
@@ -121,7 +127,28 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
              {some_tensor(rank == 1 ? 3 : 5), some_tensor(rank == 1 ? 5 : 3)}};
          communicator.broadcast_coalesced(lists, 0);
        },
-       {"broadcast_coalesced", "2 tensors", "shapes"}},
+       {"broadcast_coalesced", "in 2 tensors of 3, 5, root 0", "in 2 tensors of 5, 3, root 0"}},
+      {"element types of a list",
+       [](Communicator& communicator, int rank) {
+         const auto of = [&](DType dtype) { return zeros({4}, {.dtype = dtype, .device = 0}); };
+         communicator.broadcast_coalesced(
+             {{of(DType::float32), of(rank == 1 ? DType::int32 : DType::float32)}}, 0);
+       },
+       {"in 2 tensors of 4, 4 int32", "in 2 tensors of 4, 4, root"}},
+      {"other dimensions than the one that is cut",
+       [](Communicator& communicator, int rank) {
+         const Tensor part = some_tensor(12).view(rank == 1 ? std::vector<std::int64_t>{2, 2, 3}
+                                                            : std::vector<std::int64_t>{2, 3, 2});
+         communicator.gather({part}, rank == 0 ? some_tensor(36).view({6, 3, 2}) : Tensor(), 0);
+       },
+       {"of sizes [1, 2, 3]", "of sizes [1, 3, 2]"}},
+      {"equal numbers in unequal parts",
+       [](Communicator& communicator, int rank) {
+         const std::vector<std::int64_t> sizes{5, rank == 1 ? 7 : 6, rank == 1 ? 4 : 5};
+         communicator.all_gather({some_tensor(sizes[static_cast<std::size_t>(rank)])}, {some_tensor(16)},
+                                 sizes);
+       },
+       {"in parts of sizes 5, 7, 4", "in parts of sizes 5, 6, 5"}},
       {"sum of the parts",
        [](Communicator& communicator, int rank) {
          communicator.scatter(rank == 0 ? some_tensor(100) : Tensor(), {some_tensor(30)}, 0);
@@ -133,7 +160,7 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.all_gather({some_tensor(sizes[static_cast<std::size_t>(rank)])},
                                  {some_tensor(rank == 1 ? 19 : 17)}, sizes);
        },
-       {"all_gather of 19 float32", "17 float32", "in parts of given sizes"}},
+       {"all_gather of 19 float32", "17 float32", "in parts of sizes 5, 9, 5", "in parts of sizes 5, 7, 5"}},
       {"dimension of parts",
        [](Communicator& communicator, int rank) {
          const Tensor column = some_tensor(3).view({3, 1});
@@ -141,7 +168,7 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.all_gather({rank == 1 ? column : row}, {some_tensor(9).view({3, 3})}, {1, 1, 1},
                                  rank == 1 ? 1 : 0);
        },
-       {"all_gather of 9 float32 in parts of given sizes along dimension 1"}},
+       {"all_gather of 9 float32 in parts of sizes 3, 3, 3 along dimension 1"}},
       {"dimension of parts that are combined by what is compiled",
        [](Communicator& communicator, int rank) {
          const Tensor column = some_tensor(3).view({3, 1});
@@ -149,14 +176,15 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.reduce_scatter({some_tensor(9).view({3, 3})}, {rank == 1 ? column : row},
                                      compiled_difference(), {1, 1, 1}, rank == 1 ? 1 : 0);
        },
-       {"reduce_scatter of 9 float32 by compiled along dimension 1"}},
+       {"reduce_scatter of 9 float32 by compiled difference (text ",
+        "in parts of sizes 3, 3, 3 along dimension 1"}},
       {"sizes that not all give",
        [](Communicator& communicator, int rank) {
          const Tensor out = some_tensor(12);
          if (rank == 1) return communicator.all_gather({some_tensor(4)}, {out}, {4, 4, 4});
          communicator.all_gather({some_tensor(4)}, {out});
        },
-       {"all_gather of 12 float32 in parts of given sizes", "all_gather of 4 float32"}},
+       {"all_gather of 12 float32 in parts of sizes 4, 4, 4", "all_gather of 4 float32"}},
       {"an exchange of which not all give sizes",
        [](Communicator& communicator, int rank) {
          const Tensor input = some_tensor(6);

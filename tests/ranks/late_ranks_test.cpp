@@ -8,6 +8,7 @@
 #include "transport/team/rank_status.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/event.hpp"
+#include "tutti/message.hpp"
 #include "tutti/patience.hpp"
 #include "tutti/stream.hpp"
 
@@ -80,8 +81,7 @@ TEST(LateRanks, ARankThatIsLateForLongerThanThePatienceIsNamed) {
     Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s, .patience = timeout});
     communicator.barrier();
     synchronize(0);
-    expect_named_as_missing(exchange, communicator, timeout,
-                            {"all_reduce", "its last call is barrier (#1)"});
+    expect_named_as_missing(exchange, communicator, timeout, {"all_reduce", "its last call is barrier (#1)"});
   });
 }
 
@@ -183,6 +183,36 @@ TEST(LateRanks, WhoHasGotTooFarAheadNamesTheRankThatIsBehind) {
     EXPECT_TRUE(mentions(text, {within_timeout, "rank 2 has not made it, its last call is nothing yet"}));
     EXPECT_EQ(text.find("rank 0 has not made it"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 1 has not made it"), std::string::npos) << text;
+  });
+}
+
+TEST(LateRanks, AreNamedWithTheMessageThatTheyHaveMadeLast) {
+  constexpr int made = 20;
+  for (const int hosts : {1, 2}) {
+    expect_all_right(2, [hosts](Exchange& exchange) {
+      pretend_host(exchange.rank() % hosts);
+      Communicator communicator = make(exchange);
+      const Tensor tensor = some_tensor(4);
+      const bool sends = exchange.rank() == 0;
+      communicator.barrier();
+      for (int i = 0; i < made; ++i) sends ? communicator.send(tensor, 1) : communicator.recv(tensor, 0);
+      if (!sends) communicator.batch_send_recv({Message::recv(tensor, 0)});
+      expect_end(communicator, ErrorCode::timeout,
+                 {"rank 0 has not come to send message #21 from member 0 to member 1, its last call is "
+                  "send of message #20 from member 0 to member 1"});
+    });
+  }
+}
+
+TEST(LateRanks, AreNamedWithACallBehindTheirMessages) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor(4);
+    const bool sends = exchange.rank() == 0;
+    sends ? communicator.send(tensor, 1) : communicator.recv(tensor, 0);
+    communicator.barrier();
+    if (sends) communicator.barrier();
+    expect_end(communicator, ErrorCode::timeout, {"rank 1 has not made it, its last call is barrier (#1)"});
   });
 }
 

@@ -74,7 +74,7 @@ void CallLog::compare(std::size_t rank, const Signature& signature, std::size_t 
       abort_.set(ErrorCode::invalid_argument,
                  fmt::format("call #{} does not match: rank {} calls {}{}, rank {} calls {}{}", sequence,
                              rank, to_string(signature), captured[is_captured ? 1 : 0], other,
-                             to_string(theirs), captured[is_theirs_captured ? 1 : 0]));
+                             to_string(entry.signature()), captured[is_theirs_captured ? 1 : 0]));
     } catch (...) {
       abort_.fail("makes a call that does not match, or another rank does; which cannot be said",
                   backend::Escaped::current());

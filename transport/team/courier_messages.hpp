@@ -30,6 +30,7 @@ enum class MessageRecord : std::uint32_t {
   link_log,
   link_piece,
   link_taken,
+  last_message,
 };
 
 class MessageWriter {

@@ -95,7 +95,7 @@ bool Judgement::is_through(std::size_t rank, std::uint64_t sequence,
 std::string Judgement::how_far(std::size_t rank, std::uint64_t sequence,
                                const std::vector<std::size_t>& missing) const {
   if (const std::uint64_t last = last_call_of(rank); last < sequence)
-    return fmt::format("has not made it, its last call is {}", state_.status(rank).call_in_words(last));
+    return fmt::format("has not made it, its last call is {}", state_.last_in_words(rank, last));
   return is_through(rank, sequence, missing) ? "" : "has made it and not completed it";
 }
 
@@ -132,7 +132,7 @@ std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std
   for (std::size_t rank = 0; rank < rank_count && !is_explained; ++rank) {
     if (!is_known(rank))
       add(fmt::format("nothing is heard of rank {}, its last known call is {}", rank,
-                      state_.status(rank).call_in_words(last_call_of(rank))));
+                      state_.last_in_words(rank, last_call_of(rank))));
   }
   const std::size_t self = membership_.rank();
   add_all([&](std::size_t rank) { return rank != self && !what(rank).empty(); });

@@ -74,6 +74,7 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
       own_log(half).set_made(side.made);
       side.unannounced.push_back(batch.messages.back());
     }
+    if (!halves.empty()) note_last(halves.back(), batch.after_call);
     if (is_captured) {
       calls_.note_capture();
     } else {
@@ -87,6 +88,16 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
   }
   abort_.require_running();
   return is_captured ? 0 : last_batch_;
+}
+
+void Links::note_last(const LinkHalf& half, std::uint64_t after_call) const noexcept {
+  const LastMessage last{
+      .after_call = static_cast<std::uint32_t>(after_call & LastMessage::call_mask),
+      .from = static_cast<std::uint16_t>(half.is_sent ? half.member : half.peer),
+      .to = static_cast<std::uint16_t>(half.is_sent ? half.peer : half.member),
+      .is_sent = half.is_sent,
+  };
+  state_.status(membership_.rank()).last_message.store(last.word());
 }
 
 void Links::announce() {
@@ -177,9 +188,8 @@ std::string Links::who_is_late(const Batch& batch, std::vector<std::size_t>& ran
     const std::size_t rank = peer_rank(message.half);
     if (std::ranges::find(ranks, rank) != ranks.end()) return;
     ranks.push_back(rank);
-    const RankStatus& status = state_.status(rank);
     late += fmt::format("{}rank {} {} {}, its last call is {}", late.empty() ? "" : "; ", rank, what,
-                        in_words(message), status.call_in_words(status.last_sequence.load()));
+                        in_words(message), state_.last_in_words(rank));
     if (const auto silence = judgement_.standstill(rank))
       late += fmt::format(", and its process has done nothing for {} ms", silence->count());
   };

@@ -83,6 +83,8 @@ class Links {
   [[nodiscard]] std::size_t peer_rank(const LinkHalf& half) const {
     return membership_.rank_of_member()[half.peer];
   }
+  /// Has the other ranks know what this one has made last.
+  void note_last(const LinkHalf& half, std::uint64_t after_call) const noexcept;
   /// Posts what is unannounced, as far as there is room.
   void announce(Side& side);
   [[nodiscard]] static LinkPlace place_of(const Message& message) noexcept;

@@ -46,6 +46,11 @@ void Mirror::add_news(MessageWriter& news) {
   add_calls(news, status.last_sequence.load());
   for (const Mailbox::Kind kind : {Mailbox::all, Mailbox::part}) add_mail(news, kind);
   add_progress(news);
+  if (const std::uint64_t last = status.last_message.load(); last != message_sent_) {
+    news.add(Record::last_message);
+    news.add(last);
+    message_sent_ = last;
+  }
   const std::int64_t watched_at = status.watched_at.load();
   if (std::chrono::nanoseconds(watched_at - watched_at_sent_) > timeout_ / beats_per_timeout) {
     news.add(Record::watched);

@@ -91,6 +91,7 @@ class Mirror {
   void add_gossip(MessageWriter& news) const;
   void end_as_elsewhere(ErrorCode code, std::string_view reason) noexcept;
   void deliver_call(std::size_t rank, MessageReader& message);
+  void deliver_last_message(std::size_t rank, MessageReader& message);
   void deliver_gossip(MessageReader& message);
   void deliver_mail(std::size_t rank, MessageReader& message);
   void deliver_progress(MessageReader& message);
@@ -110,6 +111,7 @@ class Mirror {
   std::uint32_t state_seen_ = RankStatus::joining;
   std::uint32_t state_sent_ = RankStatus::joining;
   std::uint64_t sequence_sent_ = 0;
+  std::uint64_t message_sent_ = 0;  ///< of `RankStatus::last_message`
   std::int64_t watched_at_sent_ = 0;
   std::vector<MemberProgress> progress_sent_;  ///< by local index
   bool is_abort_sent_ = false;

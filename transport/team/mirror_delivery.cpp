@@ -29,6 +29,9 @@ void Mirror::deliver(const Network::Message& message) {
       case Record::gossip:
         deliver_gossip(reader);
         break;
+      case Record::last_message:
+        deliver_last_message(rank, reader);
+        break;
       case Record::call:
         deliver_call(rank, reader);
         break;
@@ -78,6 +81,13 @@ void Mirror::deliver_call(std::size_t rank, MessageReader& message) {
   // Before others may go further ahead, to where words are written over.
   calls_.compare_with_first(rank, signature, is_captured, sequence);
   status.last_sequence.store(sequence);
+}
+
+void Mirror::deliver_last_message(std::size_t rank, MessageReader& message) {
+  const auto word = message.take<std::uint64_t>();
+  const LastMessage last = LastMessage::of(word);
+  if (std::max(last.from, last.to) >= membership_.member_count()) message.fail();
+  state_.status(rank).last_message.store(word);
 }
 
 void Mirror::deliver_gossip(MessageReader& message) {

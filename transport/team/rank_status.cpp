@@ -2,6 +2,7 @@
 #include "transport/team/rank_status.hpp"
 
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
 #include <type_traits>
@@ -19,10 +20,13 @@ std::int64_t RankStatus::now() noexcept {
 void RankStatus::Entry::write(std::uint64_t sequence, const Signature& signature, bool is_captured,
                               std::int64_t now) noexcept {
   static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) % sizeof(std::uint64_t) == 0);
-  std::array<std::uint64_t, word_count> words{};
-  std::memcpy(words.data(), &signature, sizeof(signature));
-  const std::size_t count = traits_of(signature.collective).has_own_sizes ? word_count : common_words;
-  for (std::size_t i = 0; i < count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  const std::size_t count = signature.has_more() ? word_count : common_words;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&signature);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+    words_[i].store(word, std::memory_order_relaxed);
+  }
   posted_at_.store(now, std::memory_order_relaxed);
   is_captured_.store(is_captured, std::memory_order_relaxed);
   sequence_.store(sequence, std::memory_order_release);

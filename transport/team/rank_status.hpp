@@ -30,6 +30,27 @@ struct Gossip {
   }
 };
 
+/// Which message a rank has made last, as a word: the newest of its link.
+struct LastMessage {
+  std::uint32_t after_call = 0;  ///< the rank's call before it, of whose number these are the lower bits
+  std::uint16_t from = 0;        ///< member
+  std::uint16_t to = 0;
+  bool is_sent = false;  ///< by the rank, or else received
+
+  static constexpr std::uint32_t call_mask = 0x3fffffff;
+  [[nodiscard]] std::uint64_t word() const noexcept {
+    return std::uint64_t{1} << 63U | std::uint64_t{is_sent} << 62U |
+           std::uint64_t{after_call & call_mask} << 32U | std::uint64_t{from} << 16U | to;
+  }
+  /// Of a word that is not 0.
+  [[nodiscard]] static LastMessage of(std::uint64_t word) noexcept {
+    return {.after_call = static_cast<std::uint32_t>(word >> 32U) & call_mask,
+            .from = static_cast<std::uint16_t>(word >> 16U),
+            .to = static_cast<std::uint16_t>(word),
+            .is_sent = (word >> 62U & 1U) != 0};
+  }
+};
+
 /// How far one rank is, and its last calls, in shared memory: that rank writes it, and all read it.
 struct alignas(64) RankStatus {
   static constexpr std::uint32_t joining = 0;
@@ -54,9 +75,9 @@ struct alignas(64) RankStatus {
     [[nodiscard]] bool is(std::uint64_t sequence) const noexcept {
       return sequence_.load(std::memory_order_acquire) == sequence;
     }
-    /// The signature, without `lengths`.
+    /// What is compared of the signature.
     [[nodiscard]] Signature common() const noexcept { return words(common_words); }
-    /// The whole signature; its `lengths` are another call's where the collective has no sizes of its own.
+    /// The whole signature; what is behind that is another call's if it has no more than that.
     [[nodiscard]] Signature signature() const noexcept { return words(word_count); }
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);
@@ -83,7 +104,8 @@ struct alignas(64) RankStatus {
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
   /// When its watch last looked around; on other hosts, when they heard that.
   std::atomic<std::int64_t> watched_at{0};
-  Gossip gossip;  ///< on other hosts alone
+  Gossip gossip;                               ///< on other hosts alone
+  std::atomic<std::uint64_t> last_message{0};  ///< a `LastMessage`, or 0
   Entry entries[history];
 
   /// The call in words, as far as it is remembered; "nothing yet" for number 0.

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace tutti::transport::team {
 
 template <class T>
@@ -28,6 +30,16 @@ SharedState::SharedState(std::byte* memory, const Shape& shape) {
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;
   registrations_ = place<RegistrationTable>(memory, registering);
   views_ = place<RegistrationView>(memory, RegistrationTables::view_count(registering, shape.members));
+}
+
+std::string SharedState::last_in_words(std::size_t rank, std::uint64_t last_call) const {
+  const std::uint64_t word = status(rank).last_message.load();
+  const LastMessage last = LastMessage::of(word);
+  if (word == 0 || last.after_call != (last_call & LastMessage::call_mask))
+    return status(rank).call_in_words(last_call);
+  const LinkEnd end = last.is_sent ? LinkEnd::sender : LinkEnd::receiver;
+  return fmt::format("{} of message #{} from member {} to member {}", last.is_sent ? "send" : "recv",
+                     link_log(last.from, last.to, end).made(), last.from, last.to);
 }
 
 RegistrationTables SharedState::registration_tables(const Membership& membership) const {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tutti::transport::team {
@@ -58,6 +59,11 @@ class SharedState {
   /// As the local rank uses them, if the shape has registrations.
   [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
 
+  /// What the rank has made last, in words: its call `last_call`, or a message behind that.
+  [[nodiscard]] std::string last_in_words(std::size_t rank, std::uint64_t last_call) const;
+  [[nodiscard]] std::string last_in_words(std::size_t rank) const {
+    return last_in_words(rank, status(rank).last_sequence.load());
+  }
   /// The ranks that have not made call `sequence`.
   [[nodiscard]] std::vector<std::size_t> ranks_behind(std::uint64_t sequence) const;
 

@@ -95,7 +95,7 @@ void Waiting::look_for_lost_ranks() {
                                                          status().call_in_words(waits_in));
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, lost.process,
-                           lost.call_in_words(lost.last_sequence.load()), wait));
+                           state_.last_in_words(rank), wait));
     return;
   }
 }
@@ -109,8 +109,7 @@ void Waiting::look_for_ranks_that_left(std::uint64_t sequence, const Missing& mi
     look_for_lost_ranks();  // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} has left, its last call was {}; rank {} waits for it in {}", rank,
-                           gone.call_in_words(gone.last_sequence.load()), membership_.rank(),
-                           status().call_in_words(sequence)));
+                           state_.last_in_words(rank), membership_.rank(), status().call_in_words(sequence)));
     return;
   }
 }
