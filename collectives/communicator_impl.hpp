@@ -49,4 +49,11 @@ class CommunicatorCollectives::Impl {
   const ForkMark fork_mark_;
 };
 
+/// What of a communicator the rest of the library uses.
+struct CommunicatorAccess {
+  [[nodiscard]] static collectives::TeamContext& context(Communicator& communicator) {
+    return *communicator.impl_->context;
+  }
+};
+
 }  // namespace tutti

@@ -186,6 +186,11 @@ TEST_F(ShardedOptimizerTest, RefusesWhatDoesNotFit) {
   auto lists = good;
   for (std::vector<Tensor>& list : lists) list[1] = Tensor();
   EXPECT_TRUE(refuses_lists(lists, {"parameters[0][1]"}));
+  // A parameter that is used in two places is one parameter.
+  for (std::vector<Tensor>& list : lists) list[1] = list[0];
+  EXPECT_TRUE(refuses_lists(lists, {"parameters[0][0] overlaps parameters[0][1], expected separate memory"}));
+  for (std::vector<Tensor>& list : lists) list[1] = list[0].narrow(0, 3, 2);
+  EXPECT_TRUE(refuses_lists(lists, {"parameters[0][0] overlaps parameters[0][1], expected separate memory"}));
   EXPECT_TRUE(refuses([&] { static_cast<void>(optimizer.parameters(-1)); }, ErrorCode::invalid_argument,
                       {"ShardedOptimizer::parameters", "member is -1"}));
   EXPECT_TRUE(refuses([&] { static_cast<void>(optimizer.gradients(17)); }, ErrorCode::invalid_argument,

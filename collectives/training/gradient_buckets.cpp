@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/arguments.hpp"
-#include "collectives/disjoint.hpp"
 #include "collectives/training/bucket_plan.hpp"
+#include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "runtime.hpp"
 #include "tutti/data_parallel.hpp"
@@ -50,7 +50,6 @@ namespace {
 using collectives::Arguments;
 using collectives::BucketShare;
 using collectives::GradientBucket;
-using collectives::Named;
 using collectives::StreamMark;
 
 /// How many gradients an error names.
@@ -80,6 +79,7 @@ class GradientBuckets::Impl {
  private:
   [[nodiscard]] std::size_t locals() const noexcept { return gradients_.size(); }
   void check_gradients(const Arguments& arguments) const;
+  [[nodiscard]] collectives::GivenAlike described(const GradientBucketOptions& options) const;
   /// The gradient is complete behind what the current stream of its device has queued.
   void report(std::size_t local, std::size_t index);
   /// Likewise, but the iteration may still add to it: nothing starts.
@@ -115,10 +115,13 @@ GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
       operation_(options.operation),
       unused_(options.unused),
       gradients_(gradients.begin(), gradients.end()) {
-  const Arguments arguments(Runtime::get(), "GradientBuckets");
-  arguments.enumerator(options.unused, UnusedGradients::zero, "options.unused");
-  if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
-  check_gradients(arguments);
+  require_alike(communicator, "GradientBuckets", collectives::InCapture::unsupported, [&] {
+    const Arguments arguments(Runtime::get(), "GradientBuckets");
+    arguments.enumerator(options.unused, UnusedGradients::zero, "options.unused");
+    if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
+    check_gradients(arguments);
+    return described(options);
+  });
   const std::size_t first =
       options.first_bucket_bytes == 0 ? options.bucket_bytes : options.first_bucket_bytes;
   plan_ = collectives::plan_buckets(gradients_[0], {.first = first, .others = options.bucket_bytes});
@@ -145,11 +148,19 @@ void GradientBuckets::Impl::check_gradients(const Arguments& arguments) const {
     const std::vector<Tensor>& list = gradients_[local];
     for (std::size_t t = 0; t < list.size(); ++t)
       arguments.writable(list[t], collectives::Name("gradients", local, t));
-    const Named named{.argument = "gradients", .tensors = list, .row = static_cast<int>(local)};
-    require_disjoint(arguments, {}, std::span(&named, 1), collectives::InPlace::forbidden);
   }
   const auto members = static_cast<std::size_t>(communicator_.member_count());
   for (const Tensor& gradient : gradients_[0]) arguments.operation(operation_, gradient.dtype(), members);
+}
+
+collectives::GivenAlike GradientBuckets::Impl::described(const GradientBucketOptions& options) const {
+  collectives::GivenAlike given;
+  given.add_tensors("gradients[0]", gradients_[0]);
+  given.add("options.bucket_bytes", std::to_string(options.bucket_bytes));
+  given.add("options.first_bucket_bytes", std::to_string(options.first_bucket_bytes));
+  given.add_operation(options.operation);
+  given.add("options.unused", options.unused == UnusedGradients::error ? "error" : "zero");
+  return given;
 }
 
 void GradientBuckets::Impl::ready(int member, int index) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/training/member_lists.hpp"
 
+#include "collectives/disjoint.hpp"
+
 #include <cstddef>
 
 namespace tutti::collectives {
@@ -31,6 +33,8 @@ void check_member_lists(const Arguments& arguments, const Communicator& communic
       arguments.same_dtype(list[t], name, first[t].dtype(), like);
       arguments.same_sizes(list[t], name, first[t].sizes(), like);
     }
+    const Named named{.argument = argument, .tensors = list, .row = static_cast<int>(local)};
+    require_disjoint(arguments, {}, std::span(&named, 1), InPlace::forbidden);
   }
 }
 

@@ -11,7 +11,8 @@
 namespace tutti::collectives {
 
 /// lists[i] are tensors on the device of local member i, at least one, alike on all local members in number,
-/// sizes and element types. Throws Error(invalid_argument), in which `argument` is their name.
+/// sizes and element types, none of which shares memory with another of its list. Throws
+/// Error(invalid_argument), in which `argument` is their name.
 void check_member_lists(const Arguments& arguments, const Communicator& communicator,
                         std::span<const std::vector<Tensor>> lists, std::string_view argument);
 

@@ -1,38 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/arguments.hpp"
 #include "collectives/communicator_impl.hpp"
+#include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"
+#include "collectives/training/given_alike.hpp"
 #include "runtime.hpp"
 #include "tutti/data_parallel.hpp"
+#include "tutti/stream.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace tutti {
 
-std::vector<std::vector<Tensor>> replicate(Communicator& communicator, TensorList parameters, int root,
-                                           StreamList streams) {
-  const collectives::Arguments arguments(Runtime::get(), "replicate");
-  const std::vector<Device>& devices = communicator.devices();
+namespace {
+
+using collectives::Arguments;
+using collectives::GivenAlike;
+using collectives::Named;
+
+bool is_any_captured(StreamList streams) {
+  Runtime& runtime = Runtime::get();
+  return std::ranges::any_of(streams, [&](const Stream& stream) {
+    return runtime.backend().is_capturing(StreamAccess::ref(stream));
+  });
+}
+
+/// Has all ranks agree, unless the call is being captured, in which no host waits for another.
+void require_alike(Communicator& communicator, StreamList streams,
+                   const std::function<GivenAlike(const Arguments&)>& describe) {
+  const Arguments arguments(Runtime::get(), "replicate");
+  if (is_any_captured(streams)) {
+    static_cast<void>(describe(arguments));
+    return;
+  }
+  collectives::require_alike(communicator, "replicate", collectives::InCapture::uncompared,
+                             [&] { return describe(arguments); });
+}
+
+GivenAlike described(const Arguments& arguments, const Communicator& communicator, const Named& parameters,
+                     int root) {
   if (root < 0 || root >= communicator.member_count())
     arguments.fail("root is {}, expected 0 to {}", root, communicator.member_count() - 1);
-  arguments.streams(streams, devices, "local member");
+  for (std::size_t t = 0; t < parameters.tensors.size(); ++t)
+    arguments.usable(parameters.tensors[t], parameters.name(t));
+  require_disjoint(arguments, {}, std::span(&parameters, 1), collectives::InPlace::forbidden);
+  GivenAlike given;
+  given.add("root", std::to_string(root));
+  given.add_tensors(fmt::format("{}", parameters.row < 0 ? collectives::Name("parameters")
+                                                         : collectives::Name("parameters", 0)),
+                    parameters.tensors);
+  return given;
+}
+
+}  // namespace
+
+std::vector<std::vector<Tensor>> replicate(Communicator& communicator, TensorList parameters, int root,
+                                           StreamList streams) {
+  const std::vector<Device>& devices = communicator.devices();
   const int local_root = root - communicator.first_member();
   const bool has_root = local_root >= 0 && static_cast<std::size_t>(local_root) < devices.size();
-  for (std::size_t t = 0; t < parameters.size(); ++t) {
-    const collectives::Name name("parameters", t);
-    arguments.usable(parameters[t], name);
-    if (has_root && parameters[t].device() != devices[static_cast<std::size_t>(local_root)]) {
-      arguments.fail("{} is on {}, expected {}, the device of the root, member {}", name,
-                     to_string(parameters[t].device()),
-                     to_string(devices[static_cast<std::size_t>(local_root)]), root);
+  require_alike(communicator, streams, [&](const Arguments& arguments) {
+    GivenAlike given =
+        described(arguments, communicator, {.argument = "parameters", .tensors = parameters}, root);
+    arguments.streams(streams, devices, "local member");
+    for (std::size_t t = 0; t < parameters.size() && has_root; ++t) {
+      const Device home = devices[static_cast<std::size_t>(local_root)];
+      if (parameters[t].device() == home) continue;
+      arguments.fail("{} is on {}, expected {}, the device of the root, member {}",
+                     collectives::Name("parameters", t), to_string(parameters[t].device()), to_string(home),
+                     root);
     }
-  }
+    return given;
+  });
 
   std::vector<std::vector<Tensor>> replicas(devices.size());
   {
     // Memory is made for the streams that fill it, which are current in the call's turn.
-    collectives::TeamCall call(*communicator.impl_->context, Collective::broadcast_coalesced, streams);
+    collectives::TeamCall call(CommunicatorAccess::context(communicator), Collective::broadcast_coalesced,
+                               streams);
     call.join_capture();
     for (std::size_t local = 0; local < devices.size(); ++local) {
       if (has_root && local == static_cast<std::size_t>(local_root)) {
@@ -48,6 +100,19 @@ std::vector<std::vector<Tensor>> replicate(Communicator& communicator, TensorLis
 }
 
 void replicate(Communicator& communicator, TensorLists parameters, int root, StreamList streams) {
+  require_alike(communicator, streams, [&](const Arguments& arguments) {
+    if (parameters.size() != communicator.devices().size()) {
+      arguments.fail("parameters has {} entries, expected one per local member, {}", parameters.size(),
+                     communicator.devices().size());
+    }
+    for (std::size_t local = 1; local < parameters.size(); ++local) {
+      static_cast<void>(described(
+          arguments, communicator,
+          {.argument = "parameters", .tensors = parameters[local], .row = static_cast<int>(local)}, root));
+    }
+    return described(arguments, communicator, {.argument = "parameters", .tensors = parameters[0], .row = 0},
+                     root);
+  });
   communicator.broadcast_coalesced(parameters, root, streams);
 }
 

@@ -2,6 +2,7 @@
 #include "tutti/sharded_optimizer.hpp"
 
 #include "collectives/arguments.hpp"
+#include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "runtime.hpp"
 #include "tutti/stream.hpp"
@@ -9,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,18 @@ constexpr std::int64_t shard_alignment = 16;
 
 constexpr std::int64_t aligned(std::int64_t elements) {
   return (elements + shard_alignment - 1) / shard_alignment * shard_alignment;
+}
+
+collectives::GivenAlike described(const std::vector<Tensor>& parameters,
+                                  const ShardedOptimizerOptions& options) {
+  const DType dtype = parameters[0].dtype();
+  collectives::GivenAlike given;
+  given.add_tensors("parameters[0]", parameters);
+  given.add_operation(options.operation);
+  given.add("options.gradient_dtype", std::string(name_of(options.gradient_dtype.value_or(dtype))));
+  given.add("options.state_count", std::to_string(options.state_count));
+  given.add("options.state_dtype", std::string(name_of(options.state_dtype.value_or(dtype))));
+  return given;
 }
 
 /// Views into `flat` of the sizes that `like` have, one behind the other.
@@ -64,6 +79,7 @@ class ShardedOptimizer::Impl {
   }
 
  private:
+  void check(TensorLists parameters, const ShardedOptimizerOptions& options) const;
   void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
                   const ShardedOptimizerOptions& options);
   /// The memory is not reused before the step is done, though the optimizer be destroyed. Of what the update
@@ -80,20 +96,28 @@ class ShardedOptimizer::Impl {
 ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
                              const ShardedOptimizerOptions& options)
     : communicator_(communicator), operation_(options.operation) {
+  require_alike(communicator, "ShardedOptimizer", collectives::InCapture::unsupported, [&] {
+    check(parameters, options);
+    return described(parameters[0], options);
+  });
+  const std::int64_t elements =
+      std::accumulate(parameters[0].begin(), parameters[0].end(), std::int64_t{0},
+                      [](std::int64_t sum, const Tensor& each) { return sum + aligned(each.numel()); });
+  const auto members = static_cast<std::int64_t>(communicator.member_count());
+  for (const std::vector<Tensor>& list : parameters)
+    add_member(list, aligned((elements + members - 1) / members), options);
+}
+
+void ShardedOptimizer::Impl::check(TensorLists parameters, const ShardedOptimizerOptions& options) const {
   const Arguments arguments(Runtime::get(), "ShardedOptimizer");
-  collectives::check_member_lists(arguments, communicator, parameters, "parameters");
+  collectives::check_member_lists(arguments, communicator_, parameters, "parameters");
   const std::vector<Tensor>& first = parameters[0];
-  std::int64_t elements = 0;
   for (std::size_t t = 0; t < first.size(); ++t) {
     arguments.same_dtype(first[t], collectives::Name("parameters", 0, t), first[0].dtype(),
                          collectives::Name("parameters", 0, 0));
-    elements += aligned(first[t].numel());
   }
-  const auto members = static_cast<std::int64_t>(communicator.member_count());
   arguments.operation(operation_, options.gradient_dtype.value_or(first[0].dtype()),
-                      static_cast<std::size_t>(members));
-  for (const std::vector<Tensor>& list : parameters)
-    add_member(list, aligned((elements + members - 1) / members), options);
+                      static_cast<std::size_t>(communicator_.member_count()));
 }
 
 void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,

@@ -17,6 +17,7 @@
 namespace tutti {
 
 class Communicator;
+struct CommunicatorAccess;
 
 /// A process's operands, and so its results: the tensor of its one member, or a tensor for each local member.
 template <class T>
@@ -275,9 +276,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
 
  private:
   friend class Communicator;
-  friend TUTTI_EXPORT std::vector<std::vector<Tensor>> replicate(Communicator& communicator,
-                                                                 TensorList parameters, int root,
-                                                                 StreamList streams);
+  friend struct CommunicatorAccess;
   class Impl;
   explicit CommunicatorCollectives(std::unique_ptr<Impl> impl) noexcept;
   CommunicatorCollectives(CommunicatorCollectives&&) noexcept;

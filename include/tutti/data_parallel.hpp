@@ -22,10 +22,16 @@ namespace tutti {
 ///
 /// Collective: all ranks call it with the same root, and `parameters` of the same sizes and element types.
 /// Those of the process that has the root are on the root's device. Those of other processes say sizes and
-/// types alone: their values are not looked at, and they may be on any device or on the host.
+/// types alone: their values are not looked at, and they may be on any device or on the host. None shares
+/// memory with another of its list: one that is used in several places (tied weights) is given once.
 ///
-/// Stream order, thread safety, errors and cost are those of `Communicator::broadcast_coalesced`: one
-/// operation on the current streams of the members' devices, or on `streams`, which returns without waiting.
+/// Ranks that give other numbers, sizes, types or another root throw Error(invalid_argument), all of them,
+/// before anything moves; so do all if one has been given what it refuses. To compare, the host waits until
+/// all ranks have made the call, unless it is being captured: then only what a broadcast compares is.
+///
+/// Beside that, stream order, thread safety, errors and cost are those of
+/// `Communicator::broadcast_coalesced`: one operation on the current streams of the members' devices, or on
+/// `streams`.
 [[nodiscard]] TUTTI_EXPORT std::vector<std::vector<Tensor>> replicate(Communicator& communicator,
                                                                       TensorList parameters, int root = 0,
                                                                       StreamList streams = {});
@@ -99,18 +105,21 @@ class NoSyncGuard;
 /// may be under way when its `synchronize` is called.
 ///
 /// # Errors
-/// Bad arguments throw Error(invalid_argument), and change and queue nothing. What the communicator throws is
-/// passed on: the bucket then has not been started, and the next `ready` or `synchronize` tries again; if it
-/// is how the communicator has ended, they throw it again. An iteration that cannot be finished (the
-/// program's own backward pass has thrown) is left by destroying the object and, where there are other ranks,
-/// the communicator, whose `abort` tells them.
+/// Bad arguments throw Error(invalid_argument), and change and queue nothing. Where there are other ranks,
+/// those of the constructor are refused on all of them alike: it is a call of the communicator, in which the
+/// host waits until all ranks have made it, and compares what they give. Nor can it be captured then:
+/// Error(unsupported). What the communicator throws is passed on: the bucket then has not been started, and
+/// the next `ready` or `synchronize` tries again; if it is how the communicator has ended, they throw it
+/// again. An iteration that cannot be finished (the program's own backward pass has thrown) is left by
+/// destroying the object and, where there are other ranks, the communicator, whose `abort` tells them.
 ///
 /// # Cost
 /// An event for each `ready`. No memory of the devices, beside what the communicator needs for its calls.
 class TUTTI_EXPORT GradientBuckets {
  public:
   /// gradients[i] are those of local member i, on its device, in the order of the forward pass; alike on all
-  /// members, ranks included. They are kept alive, and none shares memory with another. Queues nothing.
+  /// members, ranks included, in number, order, sizes and types. They are kept alive, and none shares memory
+  /// with another: that of a parameter that is used in several places (tied weights) is given once.
   GradientBuckets(Communicator& communicator, TensorLists gradients,
                   const GradientBucketOptions& options = {});
   GradientBuckets(const GradientBuckets&) = delete;

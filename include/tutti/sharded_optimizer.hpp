@@ -70,11 +70,13 @@ struct ParameterShard {
 /// One thread at a time.
 ///
 /// # Errors
-/// Bad arguments throw Error(invalid_argument) and queue nothing. What the communicator or the update throws
-/// is passed on. Where the update threw, this rank has not made its all_gather, for which others wait as for
-/// one that is late, its shards may have been updated, and their gradients are sums already: each further
-/// step is Error(invalid_argument). Destroy the object and, where there are other ranks, have the
-/// communicator's `abort` tell them.
+/// Bad arguments throw Error(invalid_argument) and queue nothing. Where there are other ranks, those of the
+/// constructor are refused on all of them alike: it is a call of the communicator, in which the host waits
+/// until all ranks have made it, and compares what they give. Nor can it be captured then:
+/// Error(unsupported). What the communicator or the update throws is passed on. Where the update threw, this
+/// rank has not made its all_gather, for which others wait as for one that is late, its shards may have been
+/// updated, and their gradients are sums already: each further step is Error(invalid_argument). Destroy the
+/// object and, where there are other ranks, have the communicator's `abort` tell them.
 ///
 /// # Cost
 /// Each member sends and receives as much as in an all-reduce of the parameters' bytes. Memory for each
@@ -84,8 +86,10 @@ class TUTTI_EXPORT ShardedOptimizer {
   using Update = std::function<void(const ParameterShard& shard)>;
 
   /// parameters[i] are those of local member i, on its device, all of one element type and alike on all
-  /// members, ranks included; their values, which are equal too (see `replicate`), are copied into the
-  /// buffers on the current streams. From there on the views are the parameters.
+  /// members, ranks included, in number, order, sizes and type; their values, which are equal too (see
+  /// `replicate`), are copied into the buffers on the current streams. From there on the views are the
+  /// parameters. None shares memory with another: one that is used in several places (tied weights) is given
+  /// once, has one view, and one gradient, to which all these places add.
   ShardedOptimizer(Communicator& communicator, TensorLists parameters,
                    const ShardedOptimizerOptions& options = {});
   ShardedOptimizer(const ShardedOptimizer&) = delete;
