@@ -20,6 +20,8 @@ DOCUMENTS = (
     "packaging/README.md",
     "transport/team/README.md",
 )
+# Behind these stand all other pages of their folders.
+FOLDERS_OF_PAGES = ("docs/tutorials/README.md", "docs/results/README.md")
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 LANGUAGES = {
     ".cpp": "cpp",
@@ -123,9 +125,8 @@ def gather_documents(source, folder):
         text = relink((source / document).read_text(), document, source, folder)
         # What names a listing's file is for the tests.
         text = re.sub(r"^```c\+\+.*$", "```cpp", text, flags=re.MULTILINE)
-        subpages = {"docs/tutorials/README.md": "[0-9]*", "docs/results/README.md": "[0-9]*"}.get(document)
-        if subpages:
-            pages = sorted(page.stem for page in (source / document).parent.glob(f"{subpages}.md"))
+        if document in FOLDERS_OF_PAGES:
+            pages = sorted(page.stem for page in (source / document).parent.glob("*.md") if page.name != "README.md")
             text += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
         write(folder / document, text)
     shutil.copytree(source / "docs/images", folder / "docs/images", dirs_exist_ok=True)
