@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ class OneProcessor : public testing::Test {
     if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(sched_getcpu(), &one);
+    CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
     is_set_ = sched_setaffinity(0, sizeof one, &one) == 0;
   }
   ~OneProcessor() override {
@@ -56,7 +57,9 @@ TEST_F(OneProcessor, IsTimeToSleepBesideAThreadThatNeverEnds) {
     const auto noticed = Clock::now();
     EXPECT_FALSE(has_yielded);
     const bool yields_again = yield_unless_crowded();
-    if (Clock::now() - noticed < milliseconds(50)) EXPECT_FALSE(yields_again) << "right after";
+    if (Clock::now() - noticed < milliseconds(50)) {
+      EXPECT_FALSE(yields_again) << "right after";
+    }
     is_over = true;
     busy.join();
   });

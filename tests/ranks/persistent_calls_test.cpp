@@ -247,7 +247,9 @@ TEST(PersistentCallsBetweenHosts, EndTheCommunicatorWhereMessagesHaveBeenMade) {
       if (rank == 0) throw Error(ErrorCode::invalid_argument, "enough");
       communicator.barrier();
     });
-    if (rank == 0) EXPECT_THROW(bound.launch(), Error);
+    if (rank == 0) {
+      EXPECT_THROW(bound.launch(), Error);
+    }
     EXPECT_TRUE(test::becomes_true([&] {
       return static_cast<bool>(refuses([&] { rank == 0 ? communicator.barrier() : bound.launch(); },
                                        ErrorCode::invalid_argument, {"cannot make its bound calls: enough"}));
