@@ -3,16 +3,18 @@
 """Draws what tutti-perf measured: one HTML page of charts and tables that needs no network.
 
 usage: perf/report.py FILE... [-o report.html]
-       perf/report.py FILE... --pages DIR [--check]
+       perf/report.py FILE... --pages DIR [--check] [--reasons TOML]
 
 Takes files that `tutti-perf -J` wrote, and any other JSON that contains such documents (the results of
 scripts/gpu-check and of the comparisons with PyTorch, MPI and other builds), plain or compressed (.gz). The page has a
 line for each file, contender and form of call, so that two files of one command are before and after. With --pages it
-writes Markdown tables instead: a page for each kind of machine, and one of the comparisons of builds.
+writes Markdown tables instead: a page for each kind of machine, and one of the comparisons of builds. Each step of
+scripts/gpu-check that did not end well needs its reason in the file of --reasons, if one is given.
 """
 
 import argparse
 import json
+import tomllib
 from pathlib import Path
 
 from command import ResultFile, fail, run
@@ -27,6 +29,7 @@ def arguments():
     parser.add_argument("-o", metavar="PAGE", default="report.html", help="the page to write (default: report.html)")
     parser.add_argument("--pages", metavar="DIR", help="write Markdown pages there, and no HTML")
     parser.add_argument("--check", action="store_true", help="with --pages: write nothing; fail if a page would change")
+    parser.add_argument("--reasons", metavar="TOML", help="with --pages: a table for each file, a key for each step")
     parser.add_argument(
         "--plotly",
         metavar="FILE",
@@ -35,6 +38,8 @@ def arguments():
     given = parser.parse_args()
     if given.check and not given.pages:
         parser.error("--check goes with --pages")
+    if given.reasons and not given.pages:
+        parser.error("--reasons goes with --pages")
     return given
 
 
@@ -87,9 +92,29 @@ def file_in_folder(option, path):
     return ResultFile(option, path)
 
 
-def write_pages(runs, checks, comparisons, folder, check):
+def reasons_in(file, checks):
+    """{file of results: {step: why it did not end well}}, which has all such steps that pages show, and no others."""
+    try:
+        with open(file, "rb") as stream:
+            reasons = tomllib.load(stream)
+    except OSError as error:
+        fail(f"--reasons: '{file}' cannot be read: {error.strerror}")
+    except ValueError as error:  # no text, or no TOML
+        fail(f"--reasons: '{file}' is no TOML: {error}")
+    failed = {
+        (check.file, step["name"]) for check in checks for step in tables.shown_steps(check) if step["outcome"] != "ok"
+    }
+    given = {(path, step) for path, steps in reasons.items() for step in steps}
+    for path, step in sorted(failed - given):
+        fail(f"{file} has no reason why the step {step} of {path} did not end well")
+    for path, step in sorted(given - failed):
+        fail(f"{file} has a reason for the step {step} of {path}, which is not among the failed ones of these files")
+    return reasons
+
+
+def write_pages(runs, checks, comparisons, reasons, folder, check):
     of_builds = {comparison.file for comparison in comparisons}  # which have a page of their own
-    pages = tables.pages_of([run for run in runs if run.file not in of_builds], checks, comparisons)
+    pages = tables.pages_of([run for run in runs if run.file not in of_builds], checks, comparisons, reasons)
     if check:
         for path in sorted(folder.glob("*.md")):
             if path.name not in pages:
@@ -109,7 +134,8 @@ def main():
     file = ResultFile("-o", given.o) if not given.pages and target.parent.exists() else None
     runs, checks, comparisons = read(given.files)
     if given.pages:
-        write_pages(runs, checks, comparisons, Path(given.pages), given.check)
+        reasons = reasons_in(given.reasons, checks) if given.reasons else {}
+        write_pages(runs, checks, comparisons, reasons, Path(given.pages), given.check)
         return
     text = page.page_of(runs, plotly_source(given.plotly))
     if text is None:

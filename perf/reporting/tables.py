@@ -137,16 +137,25 @@ def file_name(machine):
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ".md"
 
 
-def suites(checks):
+def shown_steps(check):
+    """The steps of a run that pages tell of: none of a run without tests."""
+    shown = [step for step in check.steps if re.search(r"tests|memcheck|racecheck|sanitizers|build", step["name"])]
+    return shown if any(not step["name"].startswith("build") for step in shown) else []
+
+
+def step_of(check, step, reasons):
+    """A step of a run in words; of one that did not end well, its reason too."""
+    text = f"{step['name']}: {step['outcome']}, {step['seconds']} s"
+    reason = reasons.get(check.file, {}).get(step["name"])
+    return f"{text} ({reason})" if reason else text
+
+
+def suites(checks, reasons):
     """What the test suite did on GPUs, the latest first."""
     lines = []
     for check in sorted(checks, key=lambda check: check.facts.get("date", ""), reverse=True):
-        tests = [
-            f"{step['name']}: {step['outcome']}, {step['seconds']} s"
-            for step in check.steps
-            if re.search(r"tests|memcheck|racecheck|sanitizers|build", step["name"])
-        ]
-        if any(not name.startswith("build") for name in tests):
+        tests = [step_of(check, step, reasons) for step in shown_steps(check)]
+        if tests:
             facts = check.facts
             named = (facts.get(name, "unknown") for name in ("gpus", "date", "commit"))
             lines.append(row([*named, "; ".join(tests), f"`{check.file}`"]))
@@ -165,8 +174,8 @@ def latest_of(runs):
     return found
 
 
-def pages_of(runs, checks, comparisons):
-    """{file name: text} of all pages."""
+def pages_of(runs, checks, comparisons, reasons):
+    """{file name: text} of all pages; `reasons` is {file: {step: why it did not end well}}."""
     machines = {}
     for run in latest_of(runs):
         machines.setdefault(run.machine, []).append(run)
@@ -181,6 +190,6 @@ def pages_of(runs, checks, comparisons):
     pages |= builds.pages_of(comparisons)
     if builds.PAGE in pages:
         index += f"\n[Before and after]({builds.PAGE}): two builds by turns.\n"
-    index += suites(checks)
+    index += suites(checks, reasons)
     index += "\n`perf/report.py` draws the same files, and yours, as charts.\n"
     return pages | {"README.md": index}
