@@ -15,13 +15,12 @@ class Tutti(CMakePackage, CudaPackage):
     license("Apache-2.0")
 
     version("main", branch="main")
-    version("0.2.0", tag="v0.2.0")
 
     variant("shared", default=True, description="Build a shared library")
     variant("mpi", default=True, description="Build tutti::mpi, and tutti-perf for mpirun")
     variant("nccl", default=True, when="+cuda", description="Build the NCCL transport")
-    variant("nvtx", default=True, when="@0.3: +cuda", description="Tell profilers of collectives through NVTX")
-    variant("cuda_libraries", default=True, when="@0.3: +cuda", description="Build tutti::cuda_libraries")
+    variant("nvtx", default=True, when="+cuda", description="Tell profilers of collectives through NVTX")
+    variant("cuda_libraries", default=True, when="+cuda", description="Build tutti::cuda_libraries")
     variant("perf", default=True, description="Build tutti-perf")
 
     depends_on("cxx", type="build")
