@@ -294,6 +294,25 @@ TEST_F(GradientBucketsTest, PassOnHowTheCommunicatorHasEnded) {
   EXPECT_TRUE(is_told([&] { buckets.synchronize(); }));
 }
 
+TEST(GradientBucketsOfOneMember, TakeAPlainListOrOneInBraces) {
+  Communicator communicator({.devices = {Device(0)}});
+  const BackwardPass pass(communicator);
+  const std::vector<Tensor>& list = pass.gradients().front();
+  GradientBuckets plain(communicator, list, BackwardPass::small_buckets());
+  pass.run(plain, 1, 0);
+  plain.synchronize();
+  EXPECT_TRUE(pass.holds(1));
+  EXPECT_EQ(GradientBuckets(communicator, {list}, BackwardPass::small_buckets()).buckets(), plain.buckets());
+  const std::vector<std::vector<int>> one_bucket{{1, 0}};
+  EXPECT_EQ(GradientBuckets(communicator, {list[0], list[1]}).buckets(), one_bucket);
+}
+
+TEST_F(GradientBucketsTest, RefuseAPlainListWhereThereAreMoreMembers) {
+  if (pass_.locals() == 1) GTEST_SKIP() << "one member takes it";
+  EXPECT_TRUE(refuses([&] { const GradientBuckets buckets(communicator_, pass_.gradients().front()); },
+                      ErrorCode::invalid_argument, {"gradients has 1 lists, expected one per local member"}));
+}
+
 TEST_F(GradientBucketsTest, RefuseGradientsThatDoNotFitTogether) {
   const auto before = operations_enqueued();
   const auto refuses_lists = [&](const std::vector<std::vector<Tensor>>& gradients,

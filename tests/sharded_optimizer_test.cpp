@@ -169,6 +169,19 @@ TEST_F(ShardedOptimizerTest, KeepsMemoryThatAStepOnOtherStreamsStillUses) {
   }
 }
 
+TEST(ShardedOptimizerOfOneMember, TakesAPlainListOrOneInBraces) {
+  Communicator communicator({.devices = {Device(0)}});
+  const std::vector<Tensor> list{full({5}, 2, {.device = 0}), full({2, 3}, 7, {.device = 0})};
+  const auto holds_the_list = [](const ShardedOptimizer& optimizer) {
+    const std::vector<Tensor>& views = optimizer.parameters(0);
+    return views.size() == 2 && views[0].to_vector<float>() == std::vector<float>(5, 2) &&
+           views[1].to_vector<float>() == std::vector<float>(6, 7);
+  };
+  EXPECT_TRUE(holds_the_list(ShardedOptimizer(communicator, list)));
+  EXPECT_TRUE(holds_the_list(ShardedOptimizer(communicator, {list})));
+  EXPECT_TRUE(holds_the_list(ShardedOptimizer(communicator, {list[0], list[1]})));
+}
+
 TEST_F(ShardedOptimizerTest, RefusesWhatDoesNotFit) {
   const auto good = parameters(DType::float32, {5, 6});
   ShardedOptimizer optimizer(communicator_, good);

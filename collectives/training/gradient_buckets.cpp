@@ -303,6 +303,9 @@ void GradientBuckets::Impl::end_no_sync() noexcept {
 GradientBuckets::GradientBuckets(Communicator& communicator, TensorLists gradients,
                                  const GradientBucketOptions& options)
     : impl_(std::make_unique<Impl>(communicator, gradients, options)) {}
+GradientBuckets::GradientBuckets(Communicator& communicator, TensorList gradients,
+                                 const GradientBucketOptions& options)
+    : GradientBuckets(communicator, {std::vector<Tensor>(gradients.begin(), gradients.end())}, options) {}
 GradientBuckets::~GradientBuckets() = default;
 
 void GradientBuckets::ready(int member, int index) {

@@ -187,6 +187,9 @@ void ShardedOptimizer::Impl::step(const Update& update) {
 ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorLists parameters,
                                    const ShardedOptimizerOptions& options)
     : impl_(std::make_unique<Impl>(communicator, parameters, options)) {}
+ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorList parameters,
+                                   const ShardedOptimizerOptions& options)
+    : ShardedOptimizer(communicator, {std::vector<Tensor>(parameters.begin(), parameters.end())}, options) {}
 ShardedOptimizer::~ShardedOptimizer() = default;
 
 const std::vector<Tensor>& ShardedOptimizer::parameters(int member) const {

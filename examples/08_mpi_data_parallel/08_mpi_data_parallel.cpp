@@ -125,27 +125,27 @@ class Trainer {
   /// Every process updates all parameters, by gradients that all-reduces have added up.
   void train_replicated(int steps, const std::string& checkpoint) {
     const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = device_};
-    const std::vector<std::vector<tutti::Tensor>> gradients{
-        {tutti::empty({training::features}, fixed_point), tutti::empty({1}, fixed_point)}};
+    const std::vector<tutti::Tensor> gradients{tutti::empty({training::features}, fixed_point),
+                                               tutti::empty({1}, fixed_point)};
     tutti::GradientBuckets buckets(communicator_, gradients, {.operation = tutti::ReduceOp::sum});
     const Kernels& kernels = training::kernels();
     for (int step = static_cast<int>(steps_done()); step < steps; ++step) {
-      kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0][0],
-                                gradients[0][1]);
+      kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0],
+                                gradients[1]);
       buckets.ready(0, 1);
       buckets.ready(0, 0);
       buckets.synchronize();
-      kernels.step(parameters_.weights, gradients[0][0], training::samples, training::rate);
-      kernels.step(parameters_.bias, gradients[0][1], training::samples, training::rate);
+      kernels.step(parameters_.weights, gradients[0], training::samples, training::rate);
+      kernels.step(parameters_.bias, gradients[1], training::samples, training::rate);
       save_if_due(step + 1, steps, checkpoint);
     }
   }
 
   /// Every process updates its part of the parameters.
   void train_sharded(int steps, const std::string& checkpoint) {
-    const std::vector<std::vector<tutti::Tensor>> initial{{parameters_.weights, parameters_.bias}};
     tutti::ShardedOptimizer optimizer(
-        communicator_, initial, {.operation = tutti::ReduceOp::sum, .gradient_dtype = tutti::DType::int64});
+        communicator_, {parameters_.weights, parameters_.bias},
+        {.operation = tutti::ReduceOp::sum, .gradient_dtype = tutti::DType::int64});
     parameters_ = {optimizer.parameters(0)[0], optimizer.parameters(0)[1]};
     const std::vector<tutti::Tensor>& gradients = optimizer.gradients(0);
     const Kernels& kernels = training::kernels();

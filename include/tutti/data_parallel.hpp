@@ -122,6 +122,13 @@ class TUTTI_EXPORT GradientBuckets {
   /// with another: that of a parameter that is used in several places (tied weights) is given once.
   GradientBuckets(Communicator& communicator, TensorLists gradients,
                   const GradientBucketOptions& options = {});
+  /// The same for a process with one local member, whose gradients these are.
+  GradientBuckets(Communicator& communicator, TensorList gradients,
+                  const GradientBucketOptions& options = {});
+  /// The same for lists in braces: `{list}` are the gradients of the one local member.
+  GradientBuckets(Communicator& communicator, std::initializer_list<std::vector<Tensor>> gradients,
+                  const GradientBucketOptions& options = {})
+      : GradientBuckets(communicator, TensorLists(gradients), options) {}
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
   /// Does not wait. What has been started still completes, if the communicator is not destroyed before.

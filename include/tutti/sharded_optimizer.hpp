@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -92,6 +93,13 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// once, has one view, and one gradient, to which all these places add.
   ShardedOptimizer(Communicator& communicator, TensorLists parameters,
                    const ShardedOptimizerOptions& options = {});
+  /// The same for a process with one local member, whose parameters these are.
+  ShardedOptimizer(Communicator& communicator, TensorList parameters,
+                   const ShardedOptimizerOptions& options = {});
+  /// The same for lists in braces: `{list}` are the parameters of the one local member.
+  ShardedOptimizer(Communicator& communicator, std::initializer_list<std::vector<Tensor>> parameters,
+                   const ShardedOptimizerOptions& options = {})
+      : ShardedOptimizer(communicator, TensorLists(parameters), options) {}
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
   /// Does not wait. What has been started still completes, if the communicator is not destroyed before.
