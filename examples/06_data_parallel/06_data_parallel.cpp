@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel training: parameters are replicated; every step cuts the batch, computes gradients on every
-// device, adds them up for all and updates everywhere (see training.cpp). The result is compared with
+// device, sums them for all and updates everywhere (see training.cpp). The result is compared with
 // training on one device: it is the same, bit for bit (see linear_model.hpp for why).
 
 #include "training.hpp"
