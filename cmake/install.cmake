@@ -2,9 +2,11 @@
 include(CMakePackageConfigHelpers)
 
 get_target_property(tutti_type tutti TYPE)
-set(tutti_needs_toolkit OFF)
+# Programs link the CUDA runtime of a static library themselves; a shared one has it within.
+set(tutti_needs_cudart OFF)
 if(TUTTI_HAS_CUDA AND tutti_type STREQUAL STATIC_LIBRARY)
-  set(tutti_needs_toolkit ON)
+  set(tutti_needs_cudart ON)
+  cmake_path(GET CUDA_cudart_static_LIBRARY PARENT_PATH tutti_cuda_library_dir)
 endif()
 set(headers_without_use "")
 if(NOT TUTTI_HAS_CUDA)
@@ -56,13 +58,17 @@ install(
   COMPONENT dev
 )
 
-# What a program needs beside the library when it links the static one.
-set(tutti_libs_private -lstdc++ -pthread -ldl -lrt)
-if(TUTTI_HAS_CUDA)
-  get_filename_component(cuda_library_dir ${CUDA_cudart_static_LIBRARY} DIRECTORY)
-  list(PREPEND tutti_libs_private -L${cuda_library_dir} -lcudart_static)
+# For pkg-config: what the linker needs beside a static library. It is among the public libraries, as there is no shared one that
+# would need less; and there is no -pthread, which nvcc does not know.
+set(tutti_pc_libs "")
+set(tutti_pc_cudalibdir "")
+if(tutti_type STREQUAL STATIC_LIBRARY)
+  set(tutti_pc_libs " -lstdc++ -lpthread -ldl -lrt")
 endif()
-list(JOIN tutti_libs_private " " tutti_libs_private)
+if(tutti_needs_cudart)
+  string(PREPEND tutti_pc_libs " -L\${cudalibdir} -lcudart_static")
+  set(tutti_pc_cudalibdir "cudalibdir=${tutti_cuda_library_dir}\n")
+endif()
 # The prefix is told relative to the file, so that the installed tree may be moved.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_pc_dir)
 cmake_path(APPEND tutti_pc_dir pkgconfig)

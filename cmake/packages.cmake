@@ -27,6 +27,13 @@ if(TUTTI_BUILD_PERF)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "python3 (>= 3.11)")
   set(CPACK_DEBIAN_TOOLS_DESCRIPTION "tutti-perf, which checks and measures, and what draws and compares its results.")
 endif()
+# NVIDIA's package of the CUDA runtime, or Debian's; a toolkit that is there by other means will do, too.
+if(tutti_needs_cudart)
+  set(
+    CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS
+    "cuda-cudart-dev-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} | nvidia-cuda-dev"
+  )
+endif()
 # Debian's MPI, which takes part only where it is asked for.
 if(TUTTI_HAS_MPI AND "${MPI_CXX_LIBRARIES}" MATCHES "openmpi")
   set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS libopenmpi-dev)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Configures, builds and runs the consumer project in `source`, which finds tutti in `prefix`; under `launcher`, if given.
+# Configures, builds and runs the consumer project in `source`, which finds tutti in `prefix`; under `launcher`, if given. More
+# arguments of CMake are in `arguments`; if it has to refuse them with a message, this is `refusal`.
 function(step)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-step(
+separate_arguments(arguments UNIX_COMMAND "${arguments}")
+set(
+  configure
   ${CMAKE_COMMAND}
   -S
   ${source}
@@ -25,7 +28,16 @@ step(
   CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
   -D
   CMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=OFF
+  ${arguments}
 )
+if(refusal)
+  execute_process(COMMAND ${configure} RESULT_VARIABLE status ERROR_VARIABLE error)
+  if(status EQUAL 0 OR NOT error MATCHES "${refusal}")
+    message(FATAL_ERROR "Expected '${refusal}', not status ${status} and: ${error}")
+  endif()
+  return()
+endif()
+step(${configure})
 step(${CMAKE_COMMAND} --build ${binary})
 separate_arguments(launcher UNIX_COMMAND "${launcher}")
 step(${launcher} ${binary}/consumer)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Configures the project here, which has `tutti` as a part, and sees that it installs nothing unless asked to.
+set(project ${binary}/project)
+file(MAKE_DIRECTORY ${project})
+file(CREATE_LINK ${source}/CMakeLists.txt ${project}/CMakeLists.txt SYMBOLIC)
+file(CREATE_LINK ${source}/../consumer.cpp ${project}/consumer.cpp SYMBOLIC)
+file(CREATE_LINK ${tutti} ${project}/tutti SYMBOLIC)
 set(
   configure
   ${CMAKE_COMMAND}
   -S
-  ${source}
+  ${project}
   -B
   ${binary}
   -G
@@ -22,7 +27,9 @@ set(
   -D
   TUTTI_DLPACK_INCLUDE_DIR=${dlpack}
   -D
-  tutti=${tutti}
+  block=${source}/../block.cmake
+  -D
+  PAGE=${tutti}/docs/building.md
 )
 if(cuda)
   list(APPEND configure -D CMAKE_CUDA_COMPILER=${cuda_compiler})
