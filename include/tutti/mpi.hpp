@@ -21,9 +21,9 @@
 /// `tutti::Communicator`, which may outlive MPI_Finalize.
 ///
 /// If they are on several hosts, MPI also carries what goes between the hosts, but for what goes from GPU to
-/// GPU by NCCL: a thread of each communicator calls it all the time. That needs MPI_THREAD_MULTIPLE, and
-/// communicators have to be destroyed before MPI_Finalize; those that are left end with
-/// Error(transport_failure), and so does what they have under way.
+/// GPU by NCCL: a thread of each communicator calls it all the time. That needs MPI_THREAD_MULTIPLE, which
+/// MPI_Init_thread gives and MPI_Init does not, and communicators have to be destroyed before MPI_Finalize;
+/// those that are left end with Error(transport_failure), and so does what they have under way.
 ///
 /// Everything here is collective over `comm`: all its processes call it together. Requires an initialised MPI
 /// that has not been finalised; MPI_Init is enough on the thread that called it, other threads need

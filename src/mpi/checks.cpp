@@ -35,7 +35,8 @@ void require_usable(MPI_Comm comm, const char* function) {
   if (!is_running()) {
     int is_finalised = 0;
     MPI_Finalized(&is_finalised);
-    fail(is_finalised != 0 ? "MPI has been finalised" : "MPI is not initialised, call MPI_Init first");
+    fail(is_finalised != 0 ? "MPI has been finalised"
+                           : "MPI is not initialised, call MPI_Init_thread first, with MPI_THREAD_MULTIPLE");
   }
   int level = MPI_THREAD_SINGLE;
   int is_main = 0;

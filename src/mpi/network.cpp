@@ -280,6 +280,11 @@ int MessageNetwork::agree_on_tag(tutti::Exchange& exchange) {
               "communicators that ended before all their messages had arrived");
 }
 
+const char* name_of_level(int level) {
+  if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
+  return level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SERIALIZED";
+}
+
 /// Throws on all ranks alike.
 void require_any_thread(tutti::Exchange& exchange) {
   int mine = MPI_THREAD_SINGLE;
@@ -287,11 +292,13 @@ void require_any_thread(tutti::Exchange& exchange) {
   const std::vector<int> levels = gather(exchange, mine);
   const auto low = std::ranges::find_if(levels, [](int level) { return level < MPI_THREAD_MULTIPLE; });
   if (low == levels.end()) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("tutti::mpi: the ranks are on several hosts, and rank {} has not initialised MPI "
-                          "with MPI_THREAD_MULTIPLE, which MPI_Init_thread gives: between hosts a thread of "
-                          "the communicator's calls MPI",
-                          low - levels.begin()));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("tutti::mpi: the ranks are on several hosts, and rank {} has MPI with {}, expected "
+                  "MPI_THREAD_MULTIPLE, as between hosts a thread of the communicator's calls MPI: in "
+                  "place of MPI_Init, write \"int level; MPI_Init_thread(&argc, &argv, "
+                  "MPI_THREAD_MULTIPLE, &level);\", which an MPI built without threads does not give",
+                  low - levels.begin(), name_of_level(*low)));
 }
 
 }  // namespace
