@@ -33,7 +33,7 @@ struct Rendezvous {
   /// then other users of the host must be trusted.
   std::string secret;
   std::string job;                            ///< tells apart jobs that have the same secret
-  std::chrono::milliseconds timeout{60'000};  ///< how long to wait until all have come
+  std::chrono::milliseconds timeout{60'000};  ///< how long this rank waits until all have come
   std::string address_name{"address"};        ///< what errors call `address`
   std::string port_name{"port"};              ///< and `port`
 };
@@ -61,10 +61,21 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// wait, and with it the exchange.
   using Watch = std::function<void()>;
 
-  /// Returns when all processes have come. Throws Error(invalid_argument) for members of `rendezvous` that
-  /// are no good, where another secret or job is found than its own, and on ranks that are there twice;
-  /// transport_failure with errno where it cannot listen, as on a port that is taken; timeout, on all ranks,
-  /// naming those that have not come.
+  /// Returns when all processes have come; ranks may come in any order, and wait for a rank 0 that is late.
+  ///
+  /// Throws Error(timeout) when `rendezvous.timeout` is over, on all ranks that wait by then, and says of
+  /// each rank that is missing whether it has not come, or when it came and left or gave up waiting, or why
+  /// it was refused; or that rank 0 does not listen, or does not answer. Nothing ends the wait before but a
+  /// wrong answer: invalid_argument where another secret or job is found than its own, for a rank that is
+  /// there already, or that was started as one of another number; peer_unavailable where what listens there
+  /// does not speak as rank 0 does, and where rank 0 gives up because its watch throws. It throws at once
+  /// Error(invalid_argument) for members of `rendezvous` that are no good, and on rank 0 transport_failure
+  /// with errno where it cannot listen, as on a port that is taken.
+  ///
+  /// A rank whose process ends before all have come is missed at once, and may come again and take its place;
+  /// so may rank 0. Connections of others change nothing: rank 0 keeps 256 at most, or a quarter of the
+  /// descriptors that the process may have if that is less, besides those of ranks, and lets go of the ones
+  /// that have been silent for longest.
   explicit Exchange(const Rendezvous& rendezvous, Watch watch = {});
   /// The others hear of it in their next call: peer_unavailable.
   ~Exchange() override;
@@ -73,8 +84,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   [[nodiscard]] int size() const override;
   /// Takes at most 64 MiB per rank, and 1 GiB of all: Error(invalid_argument) otherwise, and on all ranks
   /// where they give different lengths. Throws Error(peer_unavailable) on all ranks where one is gone, naming
-  /// it, and Error(timeout), naming those that do not come. After an error the exchange can only be
-  /// destroyed.
+  /// it, and Error(timeout) when this rank's timeout is over, naming those that give nothing. After an error
+  /// the exchange can only be destroyed.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   /// Waits for the shorter of `timeout` and the one before it, from now on.
   void limit_waits(std::chrono::milliseconds timeout) override;

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +17,9 @@
 namespace tutti::tcp {
 
 struct Header {
-  enum class Kind : std::uint32_t { bytes, failure };
+  /// A note is a text that may come before any other frame. To rank 0 an empty one asks what a rank is
+  /// waiting for, and any other one says that it waits no longer; rank 0 answers who is missing.
+  enum class Kind : std::uint32_t { bytes, failure, note };
   Kind kind = Kind::bytes;
   std::uint32_t code = 0;  ///< of a failure
   std::uint64_t length = 0;
@@ -24,13 +28,10 @@ struct Header {
 /// A header and what it announces, as they come by and by.
 class Frame {
  public:
-  /// Of bytes, `expected` of them, or of a failure.
-  explicit Frame(std::uint64_t expected) : expected_(expected), rest_(as_bytes()) {}
-  // Parts of the object are pointed to.
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
-
-  /// Without waiting. Complete also where other bytes are announced than are expected: they are left.
+  /// Begins anew: what comes is to have so many bytes.
+  void expect(std::uint64_t length);
+  /// Takes what has come, without waiting, and keeps notes for `take_note`. Complete also where other bytes
+  /// are announced than are expected: they are left.
   [[nodiscard]] Progress receive(const Descriptor& socket);
   [[nodiscard]] const Header& header() const noexcept { return header_; }
   [[nodiscard]] std::span<const std::byte> body() const noexcept { return body_; }
@@ -39,21 +40,35 @@ class Frame {
   }
   /// Throws the failure that it is, unless it is none.
   void rethrow() const;
+  /// The last note that has come since this was called last.
+  [[nodiscard]] std::optional<std::string> take_note();
 
  private:
-  std::span<std::byte> as_bytes() { return std::as_writable_bytes(std::span(&header_, 1)); }
+  [[nodiscard]] Progress receive_one(const Descriptor& socket);
+  [[nodiscard]] std::string text() const;
 
-  std::uint64_t expected_;
+  std::uint64_t expected_ = 0;
   Header header_;
   std::vector<std::byte> body_;
-  std::span<std::byte> rest_;
-  bool has_header_ = false;
+  std::size_t taken_ = 0;  ///< of header and body
+  bool is_complete_ = false;
+  std::optional<std::string> note_;
+};
+
+/// A connection to a process that has been let in, and what comes from there.
+struct Line {
+  Descriptor socket;
+  Frame incoming;
+  bool has_asked = false;  ///< what it is waiting for
 };
 
 /// Half-way only if the wait is over.
 [[nodiscard]] Progress send_frame(const Descriptor& socket, std::span<const std::byte> bytes,
                                   const Wait& wait);
-/// As much as can be sent at once: who does not read misses it.
+/// Makes the header of so many bytes.
+[[nodiscard]] Header header_of(std::size_t length);
+/// These send what can be sent at once: who does not read misses it. Nothing may follow half a note.
 void send_failure(const Descriptor& socket, ErrorCode code, std::string_view message);
+Progress send_note(const Descriptor& socket, std::string_view text);
 
 }  // namespace tutti::tcp

@@ -7,16 +7,17 @@
 #include "tutti/tcp.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <utility>
 
 /// How both ends of a connection prove that they have the same secret and are of the same job.
 ///
 /// Each says hello: a mark, and bytes by chance. Then who has connected says who it is, and proves by a keyed
-/// digest of both hellos and of that; then rank 0 proves the same. Nothing of what a stranger sends is looked
-/// at but the mark and the digest.
+/// digest of both hellos and of that; then rank 0 proves the same, or answers by a digest of zeros that it
+/// has not been convinced. Nothing of what a stranger sends is looked at but the mark and the digest.
 namespace tutti::tcp {
 
 /// What is proven.
@@ -36,7 +37,7 @@ struct Proof {
   Digest digest;
 };
 
-/// Who has connected to rank 0.
+/// Who has connected to rank 0, and has still to prove that it is of the job.
 class Visitor {
  public:
   Visitor(Descriptor socket, const Digest& key);
@@ -44,11 +45,22 @@ class Visitor {
   Visitor(const Visitor&) = delete;
   Visitor& operator=(const Visitor&) = delete;
 
-  enum class State : std::uint8_t { undecided, admitted, refused };
-  /// As far as it goes without waiting. Who takes too long is refused.
+  enum class State : std::uint8_t {
+    undecided,
+    admitted,
+    refused,   ///< it has another secret, or is of another job
+    stranger,  ///< it speaks another language
+    gone,      ///< it has closed the connection
+  };
+  /// Goes as far as it can without waiting. Silence is no answer: a visitor stays undecided as long as it is
+  /// connected.
   [[nodiscard]] State advance();
   [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
-  /// Of one who was admitted, as the next two.
+  /// It has said something, and nothing that a rank would not say.
+  [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
+  /// When it last said something, or else connected.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
+  /// These two are for one who was admitted.
   [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }
   [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
 
@@ -59,17 +71,25 @@ class Visitor {
     Proof proof;
   };
 
+  [[nodiscard]] Progress listen();
+
   Descriptor socket_;
   Digest key_;
   Hello own_;
   Taken taken_{};
   std::span<std::byte> rest_;
-  std::chrono::steady_clock::time_point end_;
+  std::chrono::steady_clock::time_point last_heard_ = std::chrono::steady_clock::now();
 };
 
+enum class Introduction : std::uint8_t {
+  admitted,
+  unanswered,  ///< until the wait was over
+  cut_off,     ///< what listens there has closed the connection, as a rank 0 does that ends
+};
 /// Proves to rank 0, which listens at the other end, who this is, and has it prove itself. Throws
-/// Error(invalid_argument) where either fails, peer_unavailable where what listens there does not answer as
-/// rank 0.
-void introduce(const Descriptor& socket, const Rendezvous& rendezvous, const Exchange::Watch& watch);
+/// Error(invalid_argument) if what listens there has another secret or job, peer_unavailable if it does not
+/// speak as rank 0 does.
+[[nodiscard]] Introduction introduce(const Descriptor& socket, const Rendezvous& rendezvous,
+                                     const Wait& wait);
 
 }  // namespace tutti::tcp

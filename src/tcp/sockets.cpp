@@ -17,7 +17,7 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr int milliseconds_between_looks = 10;
+constexpr std::chrono::milliseconds between_looks{10};
 
 [[noreturn]] void fail_to_listen(const Rendezvous& rendezvous, int error) {
   if (error == EADDRINUSE) {
@@ -51,6 +51,38 @@ void set_option(const Descriptor& socket, int level, int option) {
   setsockopt(socket.number(), level, option, &on, sizeof(on));
 }
 
+/// A socket that waits for somebody to listen at a port which the system also gives to those who connect may
+/// be given that very port, and then TCP connects it to itself.
+bool is_connected_to_itself(const Descriptor& socket) {
+  Address own;
+  Address other;
+  own.length = other.length = sizeof(sockaddr_storage);
+  return getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) == 0 &&
+         getpeername(socket.number(), reinterpret_cast<sockaddr*>(&other.storage), &other.length) == 0 &&
+         own.length == other.length && std::memcmp(&own.storage, &other.storage, own.length) == 0;
+}
+
+/// Closes it so that its port is free at once.
+void reset(Descriptor& socket) {
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  setsockopt(socket.number(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+  socket.close();
+}
+
+/// Waits until the system has answered; false if nobody listens there, or the wait is over.
+bool is_connected(const Descriptor& socket, const Wait& wait) {
+  for (;;) {
+    pollfd one{.fd = socket.number(), .events = POLLOUT, .revents = 0};
+    wait.until_ready({&one, 1});
+    int error = 0;
+    socklen_t length = sizeof(error);
+    getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return false;
+    if ((one.revents & POLLOUT) != 0) return true;
+    if (wait.is_over()) return false;
+  }
+}
+
 bool is_passing(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -67,7 +99,9 @@ Progress all_of(const Descriptor& socket, Bytes bytes, short events, const Wait&
 }  // namespace
 
 void Wait::until_ready(std::span<pollfd> sockets) const {
-  poll(sockets.data(), sockets.size(), milliseconds_between_looks);
+  const auto at_most = std::clamp(std::chrono::ceil<std::chrono::milliseconds>(left()),
+                                  std::chrono::milliseconds(0), between_looks);
+  poll(sockets.data(), sockets.size(), static_cast<int>(at_most.count()));
   if (watch_) watch_();
 }
 
@@ -136,17 +170,13 @@ Descriptor connect_to(const Address& address, const Wait& wait) {
   Descriptor socket = make_socket(address);
   if (!socket.is_open()) return socket;
   set_option(socket, IPPROTO_TCP, TCP_NODELAY);
-  if (connect(socket.number(), pointer_to(address), address.length) == 0) return socket;
-  if (errno != EINPROGRESS && errno != EINTR) return {};
-  for (;;) {
-    pollfd one{.fd = socket.number(), .events = POLLOUT, .revents = 0};
-    wait.until_ready({&one, 1});
-    int error = 0;
-    socklen_t length = sizeof(error);
-    getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0 || wait.is_over()) return {};
-    if ((one.revents & POLLOUT) != 0) return socket;
+  set_option(socket, SOL_SOCKET, SO_REUSEADDR);  // it keeps no port from rank 0, should it get rank 0's
+  if (connect(socket.number(), pointer_to(address), address.length) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return {};
+    if (!is_connected(socket, wait)) return {};
   }
+  if (is_connected_to_itself(socket)) reset(socket);
+  return socket;
 }
 
 Descriptor accept_at(const Descriptor& listener) {

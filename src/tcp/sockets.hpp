@@ -23,7 +23,11 @@ class Wait {
   Wait(std::chrono::milliseconds timeout, const Exchange::Watch& watch)
       : end_(std::chrono::steady_clock::now() + timeout), watch_(watch) {}
 
-  [[nodiscard]] bool is_over() const noexcept { return std::chrono::steady_clock::now() >= end_; }
+  [[nodiscard]] bool is_over() const noexcept { return left() <= std::chrono::nanoseconds(0); }
+  /// How long it may still last.
+  [[nodiscard]] std::chrono::nanoseconds left() const noexcept {
+    return end_ - std::chrono::steady_clock::now();
+  }
   /// Until one of the sockets is ready, or some ms have gone by; what the watch throws is passed on.
   void until_ready(std::span<pollfd> sockets) const;
   void until_ready(const Descriptor& socket, short events) const;
@@ -32,6 +36,10 @@ class Wait {
   std::chrono::steady_clock::time_point end_;
   const Exchange::Watch& watch_;
 };
+
+[[nodiscard]] inline double in_seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 struct Address {
   sockaddr_storage storage{};
@@ -48,7 +56,7 @@ struct Address {
 [[nodiscard]] Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& rendezvous);
 /// Closed where nobody listens.
 [[nodiscard]] Descriptor connect_to(const Address& address, const Wait& wait);
-/// A connection that somebody has made, or closed if there is none.
+/// A connection that somebody has made; closed, with errno, if there is none.
 [[nodiscard]] Descriptor accept_at(const Descriptor& listener);
 
 enum class Progress : std::uint8_t { halfway, complete, closed };

@@ -2,11 +2,12 @@
 #include "tcp/star.hpp"
 
 #include "ranks_in_words.hpp"
-#include "tcp/handshake.hpp"
+#include "tcp/arrival.hpp"
+#include "tcp/meeting.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <deque>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,10 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Who has not proven anything takes a place for the length of a handshake at most.
-constexpr std::size_t most_visitors = 256;
-/// Rank 0 tells the others that it has waited long enough: they wait a little longer.
-constexpr auto until_told = 2s;
 /// Longer ones would not fit where time is counted in nanoseconds.
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
 
@@ -51,8 +48,9 @@ std::vector<Address> checked_addresses(const Rendezvous& rendezvous) {
   return addresses;
 }
 
-std::string have(const std::vector<int>& ranks) {
-  return ranks_in_words(ranks) + (ranks.size() == 1 ? " has" : " have");
+std::string silence_of(const std::vector<int>& ranks) {
+  return ranks_in_words(ranks) + (ranks.size() == 1 ? " has joined, but gives nothing to this call"
+                                                    : " have joined, but give nothing to this call");
 }
 
 }  // namespace
@@ -63,10 +61,12 @@ Exchange::Star::Star(Rendezvous rendezvous, Watch watch)
       made_with_(std::min(rendezvous_.timeout, longest_timeout)),
       timeout_(made_with_) {
   const std::vector<Address> addresses = checked_addresses(rendezvous_);
-  if (rank() == 0) {
-    let_all_in(addresses);
+  if (size() == 1) {
+    lines_.resize(1);
+  } else if (rank() == 0) {
+    lines_ = meet_all(rendezvous_, addresses, timeout_, watch_);
   } else {
-    go_to_rank_0(addresses);
+    lines_.push_back(meet_at_rank_0(rendezvous_, addresses, timeout_, watch_));
   }
 }
 
@@ -78,124 +78,11 @@ void Exchange::Star::set_timeout(std::chrono::milliseconds timeout) noexcept {
   timeout_ = made_with_ = std::min(timeout, longest_timeout);
 }
 
-std::vector<int> Exchange::Star::missing() const {
-  std::vector<int> ranks;
-  for (int rank = 1; rank < size(); ++rank) {
-    if (!lines_[static_cast<std::size_t>(rank)].is_open()) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 void Exchange::Star::end_all(ErrorCode code, const std::string& message) {
-  has_failed_ = true;
-  for (const Descriptor& line : lines_) {
-    if (line.is_open()) send_failure(line, code, message);
+  for (const Line& line : lines_) {
+    if (line.socket.is_open()) send_failure(line.socket, code, message);
   }
   throw Error(code, message);
-}
-
-void Exchange::Star::let_all_in(const std::vector<Address>& addresses) {
-  lines_.resize(static_cast<std::size_t>(size()));
-  if (size() == 1) return;
-  const Descriptor listener = listen_at(addresses, rendezvous_);
-  const Digest key = key_of(rendezvous_);
-  const Wait wait(timeout_, watch_);
-  Visitors visitors;
-  while (!missing().empty()) {
-    if (wait.is_over()) {
-      const std::string strangers =
-          refused_ == 0 ? ""
-                        : fmt::format("; {} who came had another secret (TUTTI_SECRET) or job", refused_);
-      end_all(ErrorCode::timeout,
-              fmt::format("after {} s, {} not come to {}{}", std::chrono::duration<double>(timeout_).count(),
-                          have(missing()), place_of(rendezvous_), strangers));
-    }
-    std::vector<pollfd> sockets{{.fd = listener.number(), .events = POLLIN, .revents = 0}};
-    for (const auto& visitor : visitors)
-      sockets.push_back({.fd = visitor->socket().number(), .events = POLLIN, .revents = 0});
-    wait.until_ready(sockets);
-    while (visitors.size() < most_visitors) {
-      Descriptor socket = accept_at(listener);
-      if (!socket.is_open()) break;
-      visitors.push_back(std::make_unique<Visitor>(std::move(socket), key));
-    }
-    look_after(visitors);
-  }
-  for (int rank = 1; rank < size(); ++rank) {
-    // They have been silent for long, and so little fits.
-    static_cast<void>(send_frame(lines_[static_cast<std::size_t>(rank)], {}, wait));
-  }
-}
-
-void Exchange::Star::look_after(Visitors& visitors) {
-  for (auto visitor = visitors.begin(); visitor != visitors.end();) {
-    const Visitor::State state = (*visitor)->advance();
-    if (state == Visitor::State::undecided) {
-      ++visitor;
-      continue;
-    }
-    if (state == Visitor::State::refused) {
-      ++refused_;
-    } else if (takes(**visitor)) {
-      lines_[static_cast<std::size_t>((*visitor)->claim().rank)] = (*visitor)->take_socket();
-    }
-    visitor = visitors.erase(visitor);
-  }
-}
-
-bool Exchange::Star::takes(const Visitor& visitor) const {
-  const Claim claim = visitor.claim();
-  std::string why_not;
-  if (claim.size != size()) {
-    why_not = fmt::format("rank {} was started as one of {} processes, rank 0 as one of {}", claim.rank,
-                          claim.size, size());
-  } else if (claim.rank < 1 || claim.rank >= size()) {
-    why_not = fmt::format("rank {} is none of {} processes", claim.rank, size());
-  } else if (lines_[static_cast<std::size_t>(claim.rank)].is_open()) {
-    why_not = fmt::format("rank {} has come already: has another job the same address, port and secret?",
-                          claim.rank);
-  }
-  if (!why_not.empty()) send_failure(visitor.socket(), ErrorCode::invalid_argument, why_not);
-  return why_not.empty();
-}
-
-Descriptor Exchange::Star::reach(const std::vector<Address>& addresses) const {
-  const Wait wait(timeout_, watch_);
-  for (;;) {
-    for (const Address& address : addresses) {
-      Descriptor line = connect_to(address, wait);
-      if (line.is_open()) return line;
-    }
-    if (wait.is_over()) {
-      throw Error(ErrorCode::timeout,
-                  fmt::format("after {} s, rank 0 does not listen at {}",
-                              std::chrono::duration<double>(timeout_).count(), place_of(rendezvous_)));
-    }
-    wait.until_ready({});
-  }
-}
-
-void Exchange::Star::go_to_rank_0(const std::vector<Address>& addresses) {
-  lines_.push_back(reach(addresses));
-  introduce(lines_.front(), rendezvous_, watch_);
-  Frame welcome(0);
-  receive_from_rank_0(welcome);
-}
-
-void Exchange::Star::receive_from_rank_0(Frame& frame) {
-  const Wait wait(timeout_ + until_told, watch_);
-  const Descriptor& line = lines_.front();
-  Progress progress = frame.receive(line);
-  while (progress == Progress::halfway && !wait.is_over()) {
-    wait.until_ready(line, POLLIN);
-    progress = frame.receive(line);
-  }
-  if (progress == Progress::closed) throw Error(ErrorCode::peer_unavailable, "rank 0 has left");
-  if (progress == Progress::halfway) {
-    throw Error(ErrorCode::timeout, fmt::format("after {} s, rank 0 has not come",
-                                                std::chrono::duration<double>(timeout_).count()));
-  }
-  frame.rethrow();
 }
 
 void Exchange::Star::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -223,61 +110,109 @@ void Exchange::Star::all_gather(std::span<const std::byte> mine, std::span<std::
 
 void Exchange::Star::gather_from_all(std::span<const std::byte> mine, std::span<std::byte> all) {
   std::ranges::copy(mine, all.begin());
-  std::deque<Frame> frames;
-  std::vector<int> awaited;
-  for (int rank = 1; rank < size(); ++rank) {
-    frames.emplace_back(mine.size());
-    awaited.push_back(rank);
-  }
   const Wait wait(timeout_, watch_);
-  const auto is_there = [&](int rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    Frame& frame = frames[index - 1];
-    const Progress progress = frame.receive(lines_[index]);
-    if (progress == Progress::closed)
-      end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
-    if (progress == Progress::halfway) return false;
-    if (!frame.is_as_expected()) {
-      end_all(ErrorCode::invalid_argument,
-              fmt::format("tutti::tcp::Exchange::all_gather: rank {} gives {} bytes, rank 0 {}", rank,
-                          frame.header().length, mine.size()));
+  std::vector<int> awaited;
+  std::vector<pollfd> sockets;
+  for (int rank = 1; rank < size(); ++rank) {
+    line(rank).incoming.expect(mine.size());
+    awaited.push_back(rank);
+    sockets.push_back({.fd = line(rank).socket.number(), .events = POLLIN, .revents = POLLIN});
+  }
+  for (;;) {
+    for (int rank = 1; rank < size(); ++rank) {
+      if (sockets[static_cast<std::size_t>(rank) - 1].revents != 0) hear(rank, awaited, all, wait);
     }
-    std::ranges::copy(frame.body(), all.begin() + static_cast<std::ptrdiff_t>(index * mine.size()));
-    return true;
-  };
-  while (std::erase_if(awaited, is_there), !awaited.empty()) {
-    if (wait.is_over()) {
-      end_all(ErrorCode::timeout,
-              fmt::format("after {} s, {} not come", std::chrono::duration<double>(timeout_).count(),
-                          have(awaited)));
-    }
-    std::vector<pollfd> sockets;
-    for (const int rank : awaited)
-      sockets.push_back(
-          {.fd = lines_[static_cast<std::size_t>(rank)].number(), .events = POLLIN, .revents = 0});
+    if (awaited.empty()) break;
+    if (wait.is_over())
+      end_all(ErrorCode::timeout, fmt::format("after {} s, {}", in_seconds(timeout_), silence_of(awaited)));
     wait.until_ready(sockets);
   }
-  for (int rank = 1; rank < size(); ++rank) {
-    const Progress progress = send_frame(lines_[static_cast<std::size_t>(rank)], all, wait);
+  send_to_all(all, wait);
+}
+
+void Exchange::Star::hear(int rank, std::vector<int>& awaited, std::span<std::byte> all, const Wait& wait) {
+  Frame& incoming = line(rank).incoming;
+  const Progress progress = incoming.receive(line(rank).socket);
+  const bool has_come = progress == Progress::complete && std::erase(awaited, rank) == 1;
+  if (has_come) take_part(rank, all);
+  if (const auto note = incoming.take_note()) answer(rank, *note, awaited, wait);
+  // Who has given its part says nothing but notes until it gets those of all.
+  if (progress != Progress::halfway && !has_come)
+    end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
+}
+
+void Exchange::Star::take_part(int rank, std::span<std::byte> all) {
+  Frame& incoming = line(rank).incoming;
+  const std::size_t length = all.size() / static_cast<std::size_t>(size());
+  if (!incoming.is_as_expected()) {
+    end_all(ErrorCode::invalid_argument,
+            fmt::format("tutti::tcp::Exchange::all_gather: rank {} gives {} bytes, rank 0 {}", rank,
+                        incoming.header().length, length));
+  }
+  std::ranges::copy(incoming.body(), all.subspan(static_cast<std::size_t>(rank) * length).begin());
+  incoming.expect(0);
+}
+
+void Exchange::Star::answer(int rank, const std::string& note, const std::vector<int>& awaited,
+                            const Wait& wait) {
+  if (awaited.empty()) return;  // it is about to get what it waits for
+  if (note.empty() && send_note(line(rank).socket, silence_of(awaited)) == Progress::complete) return;
+  const std::chrono::milliseconds waited =
+      timeout_ - std::max(std::chrono::floor<std::chrono::milliseconds>(wait.left()), 0ms);
+  end_all(ErrorCode::timeout, fmt::format("after {:.1f} s, {}, and rank {} waits no longer",
+                                          in_seconds(waited), silence_of(awaited), rank));
+}
+
+void Exchange::Star::send_to_all(std::span<const std::byte> all, const Wait& wait) {
+  const Header header = header_of(all.size());
+  struct Rest {
+    int rank;
+    std::span<const std::byte> header;
+    std::span<const std::byte> body;
+  };
+  std::vector<Rest> rests;
+  for (int rank = 1; rank < size(); ++rank)
+    rests.push_back({.rank = rank, .header = std::as_bytes(std::span(&header, 1)), .body = all});
+  const auto is_sent = [this](Rest& rest) {
+    const Descriptor& socket = line(rest.rank).socket;
+    Progress progress = send(socket, rest.header);
+    if (progress == Progress::complete) progress = send(socket, rest.body);
     if (progress == Progress::closed)
-      end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
-    if (progress == Progress::halfway)
-      end_all(ErrorCode::timeout, fmt::format("rank {} does not take what it has asked for", rank));
+      end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rest.rank));
+    return progress == Progress::complete;
+  };
+  while (std::erase_if(rests, is_sent), !rests.empty()) {
+    if (wait.is_over()) {
+      end_all(ErrorCode::timeout,
+              fmt::format("rank {} does not take what it has asked for", rests.front().rank));
+    }
+    std::vector<pollfd> sockets;
+    for (const Rest& rest : rests)
+      sockets.push_back({.fd = line(rest.rank).socket.number(), .events = POLLOUT, .revents = 0});
+    wait.until_ready(sockets);
   }
 }
 
 void Exchange::Star::gather_by_rank_0(std::span<const std::byte> mine, std::span<std::byte> all) {
-  // Where it has left, what it has said before is still to be read.
-  const Wait wait(timeout_ + until_told, watch_);
-  static_cast<void>(send_frame(lines_.front(), mine, wait));
-  Frame frame(all.size());
-  receive_from_rank_0(frame);
-  if (!frame.is_as_expected()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("tutti::tcp::Exchange::all_gather: rank 0 gives {} bytes, rank {} {}",
-                            frame.header().length / static_cast<std::size_t>(size()), rank(), mine.size()));
+  const Wait wait(timeout_, watch_);
+  Line& line = lines_.front();
+  line.incoming.expect(all.size());
+  // Where rank 0 has left, what it has said before is still to be read. Nothing may follow what is half sent.
+  const bool is_half_sent = send_frame(line.socket, mine, wait) == Progress::halfway;
+  std::string news = silence_of({0});
+  const Progress progress =
+      is_half_sent ? line.incoming.receive(line.socket) : receive_from_rank_0(line, wait, news);
+  if (progress == Progress::closed) throw Error(ErrorCode::peer_unavailable, "rank 0 has left");
+  if (progress == Progress::halfway)
+    throw Error(ErrorCode::timeout, fmt::format("after {} s, {}", in_seconds(timeout_), news));
+  line.incoming.rethrow();
+  if (!line.incoming.is_as_expected()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("tutti::tcp::Exchange::all_gather: rank 0 gives {} bytes, rank {} {}",
+                    line.incoming.header().length / static_cast<std::size_t>(size()), rank(), mine.size()));
   }
-  std::ranges::copy(frame.body(), all.begin());
+  std::ranges::copy(line.incoming.body(), all.begin());
 }
 
 }  // namespace tutti::tcp

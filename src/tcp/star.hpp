@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/descriptor.hpp"
 #include "tcp/frame.hpp"
-#include "tcp/sha256.hpp"
 #include "tcp/sockets.hpp"
 #include "tutti/tcp.hpp"
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
-#include <list>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace tutti::tcp {
-
-class Visitor;
 
 /// Connections from rank 0 to all others.
 class Exchange::Star {
@@ -33,29 +26,23 @@ class Exchange::Star {
   void set_timeout(std::chrono::milliseconds timeout) noexcept;
 
  private:
-  using Visitors = std::list<std::unique_ptr<Visitor>>;
-
-  void let_all_in(const std::vector<Address>& addresses);
-  void look_after(Visitors& visitors);
-  /// Whether it is one that is waited for; else it is told why not.
-  [[nodiscard]] bool takes(const Visitor& visitor) const;
-  void go_to_rank_0(const std::vector<Address>& addresses);
-  /// Until somebody listens there.
-  [[nodiscard]] Descriptor reach(const std::vector<Address>& addresses) const;
   void gather_from_all(std::span<const std::byte> mine, std::span<std::byte> all);
+  /// On rank 0, takes what a rank has sent: its part, or a question.
+  void hear(int rank, std::vector<int>& awaited, std::span<std::byte> all, const Wait& wait);
+  void take_part(int rank, std::span<std::byte> all);
+  void answer(int rank, const std::string& note, const std::vector<int>& awaited, const Wait& wait);
+  /// On rank 0, sends to all at the same time: a rank that takes nothing holds up no other.
+  void send_to_all(std::span<const std::byte> all, const Wait& wait);
   void gather_by_rank_0(std::span<const std::byte> mine, std::span<std::byte> all);
-  /// What rank 0 sends, which it may have waited for others to be able to.
-  void receive_from_rank_0(Frame& frame);
-  [[nodiscard]] std::vector<int> missing() const;
-  /// Of rank 0: tells it to all that are there, and throws it.
+  [[nodiscard]] Line& line(int rank) { return lines_[static_cast<std::size_t>(rank)]; }
+  /// On rank 0, tells all others of the error, and throws it.
   [[noreturn]] void end_all(ErrorCode code, const std::string& message);
 
   Rendezvous rendezvous_;
   Watch watch_;
   std::chrono::milliseconds made_with_;
   std::chrono::milliseconds timeout_;
-  std::vector<Descriptor> lines_;  ///< of rank 0: to each rank, closed to itself; else one, to rank 0
-  int refused_ = 0;                ///< who could not prove anything
+  std::vector<Line> lines_;  ///< of rank 0: to each rank, closed to itself; else one, to rank 0
   bool has_failed_ = false;
 };
 

@@ -123,8 +123,27 @@ TEST(TcpExchange, NamesRanksThatAreLateForACall) {
     meet(exchange);
     exchange.limit_waits(300ms);
     if (rendezvous.rank == 2) return std::this_thread::sleep_for(1s);
-    EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout, {"0.3 s", "rank 2 has not come"}));
+    EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
+                        {" s, rank 2 has joined, but gives nothing to this call"}));
     EXPECT_TRUE(refuses([&] { meet(exchange); }, invalid, {"an earlier call has failed"}));
+  });
+}
+
+TEST(TcpExchange, WhoWaitsForLessTimeThanRank0IsToldWhoIsLate) {
+  on_ranks(local_rendezvous(3), [](const tcp::Rendezvous& rendezvous) {
+    tcp::Exchange exchange(rendezvous);
+    meet(exchange);
+    if (rendezvous.rank == 1) {
+      exchange.limit_waits(1s);
+      EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
+                          {"after 1 s, rank 2 has joined, but gives nothing to this call"}));
+    } else if (rendezvous.rank == 0) {
+      EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
+                          {"rank 2 has joined, but gives nothing to this call, and rank 1 waits no longer"}));
+    } else {
+      const auto end = std::chrono::steady_clock::now() + 1500ms;
+      while (std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(10ms);
+    }
   });
 }
 

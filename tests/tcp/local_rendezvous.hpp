@@ -2,10 +2,14 @@
 #pragma once
 
 #include "backend/descriptor.hpp"
+#include "tcp/handshake.hpp"
+#include "tcp/sockets.hpp"
+#include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 
 #include <chrono>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,6 +63,37 @@ inline tcp::Rendezvous local_rendezvous(int size) {
 inline tcp::Rendezvous as_rank(tcp::Rendezvous rendezvous, int rank) {
   rendezvous.rank = rendezvous.local_rank = rank;
   return rendezvous;
+}
+
+/// Connects to rank 0 as soon as it listens.
+inline Descriptor connected_to(const tcp::Rendezvous& rendezvous) {
+  const sockaddr_in address = loopback(rendezvous.port);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  Descriptor line(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  while (connect(line.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (std::chrono::steady_clock::now() > end) throw std::runtime_error("rank 0 does not listen");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return line;
+}
+
+/// Connects as a rank, which rank 0 lets in, and which then waits for the others.
+inline Descriptor come(const tcp::Rendezvous& rendezvous) {
+  const tcp::Exchange::Watch no_watch;
+  Descriptor line = connected_to(rendezvous);
+  EXPECT_EQ(tcp::introduce(line, rendezvous, tcp::Wait(rendezvous.timeout, no_watch)),
+            tcp::Introduction::admitted);
+  return line;
+}
+
+/// Returns what the error says that ends `call`; empty if none does.
+inline std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 /// Each on a thread of its own, until all have ended.

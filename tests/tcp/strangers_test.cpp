@@ -4,6 +4,8 @@
 #include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <random>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /// Who does not know the secret.
 namespace tutti {
@@ -32,10 +36,7 @@ void meet(const tcp::Rendezvous& rendezvous) {
 
 /// Connects as soon as somebody listens, and says it; the line is open as long as what is returned.
 Descriptor say(const tcp::Rendezvous& rendezvous, const std::string& text) {
-  const sockaddr_in address = test::loopback(rendezvous.port);
-  Descriptor line(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  while (connect(line.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    std::this_thread::sleep_for(1ms);
+  Descriptor line = test::connected_to(rendezvous);
   EXPECT_EQ(send(line.number(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   return line;
 }
@@ -61,7 +62,7 @@ TEST(TcpStrangers, AnotherSecretIsFoundOnBothSides) {
   rendezvous.timeout = 1s;
   on_threads({[&] {
                 EXPECT_TRUE(refuses([&] { meet(rendezvous); }, ErrorCode::timeout,
-                                    {"rank 1 has not come", "1 who came had another secret"}));
+                                    {"rank 1 has not come", "1 connection had another secret"}));
               },
               [&] {
                 tcp::Rendezvous other = as_rank(rendezvous, 1);
@@ -95,6 +96,68 @@ TEST(TcpStrangers, RanksThatAreThereTwiceOrOfAnotherSizeAreTold) {
                 EXPECT_TRUE(refuses([&] { meet(as_rank(rendezvous, 1)); }, ErrorCode::invalid_argument,
                                     {"rank 1 has come already"}));
                 meet(as_rank(rendezvous, 2));
+              }});
+}
+
+/// Lowers how many descriptors the process may have, for as long as it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t most) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit lower = before_;
+    lower.rlim_cur = std::min(lower.rlim_cur, most);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// Descriptors, until none is left.
+std::vector<Descriptor> all_descriptors() {
+  std::vector<Descriptor> taken;
+  for (;;) {
+    taken.emplace_back(dup(STDERR_FILENO));
+    if (taken.back().is_open()) continue;
+    EXPECT_EQ(errno, EMFILE);
+    taken.pop_back();
+    return taken;
+  }
+}
+
+TEST(TcpStrangers, WhoSayNothingMakeRoomAndAreNotBlamedForTheirSecret) {
+  constexpr int count = 300;  // more than rank 0 keeps
+  tcp::Rendezvous rendezvous = local_rendezvous(3);
+  rendezvous.timeout = 3s;
+  std::vector<Descriptor> strangers;
+  std::string error;
+  on_threads({[&] { error = test::error_of([&] { meet(rendezvous); }); },
+              [&] {
+                for (int i = 0; i < count; ++i) strangers.push_back(test::connected_to(rendezvous));
+                const Descriptor rank_1 = test::come(as_rank(rendezvous, 1));
+                EXPECT_TRUE(rank_1.is_open());
+                std::byte word{};
+                recv(rank_1.number(), &word, 1, 0);  // that rank 0 has waited long enough
+              }});
+  EXPECT_TRUE(test::mentions(error, {"rank 2 has not come", "300 connections said nothing"}));
+  EXPECT_EQ(error.find("secret"), std::string::npos) << error;
+}
+
+TEST(TcpStrangers, MakeRoomWhereNoDescriptorIsLeft) {
+  const DescriptorLimit limit(256);
+  tcp::Rendezvous rendezvous = local_rendezvous(2);
+  rendezvous.timeout = 10s;
+  on_threads({[&] { meet(rendezvous); },
+              [&] {
+                const Descriptor stranger = test::connected_to(rendezvous);
+                std::byte greeting{};
+                EXPECT_EQ(recv(stranger.number(), &greeting, 1, 0), 1);  // it has been accepted
+                std::vector<Descriptor> others = all_descriptors();
+                others.pop_back();  // for rank 1's end
+                meet(as_rank(rendezvous, 1));
               }});
 }
 

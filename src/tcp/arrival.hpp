@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tcp/frame.hpp"
+#include "tcp/sockets.hpp"
+#include "tutti/tcp.hpp"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tutti::tcp {
+
+/// All other ranks: go to rank 0, wait until all have come, and return the line to it. Where rank 0 ends
+/// before that, they wait for it to come again. Throws as the constructor of `Exchange`.
+[[nodiscard]] Line meet_at_rank_0(const Rendezvous& rendezvous, const std::vector<Address>& addresses,
+                                  std::chrono::milliseconds timeout, const Exchange::Watch& watch);
+
+/// Receives the next frame of rank 0. Shortly before the wait is over it asks whom rank 0 itself is waiting
+/// for, and keeps the answer in `news`. Half-way only if the wait is over; then rank 0 is told so.
+[[nodiscard]] Progress receive_from_rank_0(Line& line, const Wait& wait, std::string& news);
+
+}  // namespace tutti::tcp

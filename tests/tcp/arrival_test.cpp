@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/errors.hpp"
+#include "tcp/handshake.hpp"
+#include "tcp/local_rendezvous.hpp"
+#include "tcp/sockets.hpp"
+#include "tutti/error.hpp"
+#include "tutti/tcp.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Ranks that come where rank 0 is not yet, no longer, or does not answer.
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::as_rank;
+using test::local_rendezvous;
+using test::on_threads;
+using test::refuses;
+
+void meet(const tcp::Rendezvous& rendezvous) {
+  tcp::Exchange exchange(rendezvous);
+  const std::byte mine{};
+  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather({&mine, 1}, all);
+}
+
+/// The first life of a rank 0: it lets one rank in, and ends.
+void let_one_in_and_end(const tcp::Rendezvous& rendezvous) {
+  const Descriptor listener = tcp::listen_at(tcp::addresses_of(rendezvous), rendezvous);
+  Descriptor socket;
+  while (!(socket = tcp::accept_at(listener)).is_open()) std::this_thread::sleep_for(1ms);
+  tcp::Visitor visitor(std::move(socket), tcp::key_of(rendezvous));
+  tcp::Visitor::State state = visitor.advance();
+  for (; state == tcp::Visitor::State::undecided; state = visitor.advance()) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(state, tcp::Visitor::State::admitted);
+}
+
+TEST(TcpArrival, IsNotConnectedToItself) {
+  // The system gives out ports in turn, and those to connect from are of the parity of the first.
+  int first = 0;
+  int last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  ASSERT_LT(first, last);
+  tcp::Rendezvous rendezvous = local_rendezvous(2);
+  if ((rendezvous.port - first) % 2 != 0) rendezvous.port += rendezvous.port < last ? 1 : -1;
+  const tcp::Exchange::Watch no_watch;
+  const tcp::Wait wait(60s, no_watch);
+  const tcp::Address address = tcp::addresses_of(rendezvous).front();
+  for (int i = first; i <= last; i += 2) ASSERT_FALSE(tcp::connect_to(address, wait).is_open()) << i - first;
+}
+
+TEST(TcpArrival, WaitsForRank0ToComeAgain) {
+  const tcp::Rendezvous rendezvous = local_rendezvous(2);
+  on_threads({[&] {
+                let_one_in_and_end(rendezvous);
+                meet(rendezvous);
+              },
+              [&] { meet(as_rank(rendezvous, 1)); }});
+}
+
+TEST(TcpArrival, TellsThatRank0HasLeft) {
+  tcp::Rendezvous rendezvous = local_rendezvous(2);
+  rendezvous.timeout = 1s;
+  on_threads({[&] { let_one_in_and_end(rendezvous); },
+              [&] {
+                EXPECT_TRUE(
+                    refuses([&] { meet(as_rank(rendezvous, 1)); }, ErrorCode::timeout,
+                            {"after 1 s, rank 0 does not listen at 127.0.0.1:", "it had come, and left"}));
+              }});
+}
+
+TEST(TcpArrival, SilenceIsNoAnswerAndLastsUntilTheTimeout) {
+  const test::Listener other;
+  tcp::Rendezvous rendezvous = as_rank(local_rendezvous(2), 1);
+  rendezvous.port = other.port();
+  rendezvous.timeout = 500ms;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(refuses([&] { meet(rendezvous); }, ErrorCode::timeout,
+                      {"after 0.5 s, what listens at 127.0.0.1:", "has not answered"}));
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(waited, 500ms);
+  EXPECT_LT(waited, 5s);
+}
+
+TEST(TcpArrival, ConnectionsThatAreClosedUnansweredAreMadeAgain) {
+  const tcp::Rendezvous rendezvous = local_rendezvous(2);
+  on_threads({[&] {
+                {
+                  const Descriptor listener = tcp::listen_at(tcp::addresses_of(rendezvous), rendezvous);
+                  for (int closed = 0; closed < 3; std::this_thread::sleep_for(1ms))
+                    closed += tcp::accept_at(listener).is_open() ? 1 : 0;
+                }
+                meet(rendezvous);
+              },
+              [&] { meet(as_rank(rendezvous, 1)); }});
+}
+
+}  // namespace
+}  // namespace tutti
