@@ -167,7 +167,7 @@ bool CommunicatorCollectives::Impl::end_work_of_calls() {
 }
 
 void CommunicatorCollectives::Impl::end_launches() {
-  // Nobody watches whether they wait for ranks that have left.
+  // What NCCL carries, and messages, nobody watches: they may wait for ranks that have left.
   std::mutex mutex;
   std::condition_variable ends;
   bool are_over = false;

@@ -79,9 +79,13 @@ namespace tutti {
 ///
 /// One graph takes calls at a time: a call throws Error(unsupported) where another graph that holds calls is
 /// still being captured. Launches of such a graph and other calls on the same members follow one another in
-/// stream order, which is the caller's to see to. Replays are not compared among ranks, nor watched for being
-/// late. An `ExternalStream` that a captured call is made on stays alive until the next captured call has
-/// been made, or the communicator is destroyed.
+/// stream order, which is the caller's to see to, alike on all ranks. A replay takes nothing that another
+/// captured call, or one that is made at once, was meant to take: it waits, and ranks that differ, are late,
+/// give no sign of life or have left end the communicator as they do where calls are made at once (*Faults*).
+/// It waits as long as `CommunicatorOptions::patience` says, from when it begins on its device; a
+/// `PatienceGuard` changes nothing there. But of what NCCL carries in a graph, and of messages there, nothing
+/// is compared or watched; a process that is gone is noticed. An `ExternalStream` that a captured call is
+/// made on stays alive until the next captured call has been made, or the communicator is destroyed.
 ///
 /// # Several hosts
 /// Hosts tell themselves apart, or are told apart by `TUTTI_HOST_ID`. Ranks on several of them need an
@@ -101,7 +105,7 @@ namespace tutti {
 ///
 /// # Faults
 /// What only another rank can cause ends the communicator on all ranks:
-///  - calls that differ: invalid_argument, with both calls;
+///  - calls that differ: invalid_argument, with both calls; where one of them is a replay, some 50 ms later;
 ///  - a rank that is late: timeout, when a rank that waits for it has lost its patience, naming it and its
 ///    last call. A warning in the log has named it long before: after 10 seconds, or a quarter of the
 ///    patience if that is less, and again after three times as long each; another one says that the call goes
@@ -109,7 +113,9 @@ namespace tutti {
 ///  - a rank that gives no sign of life: timeout, after the timeout, naming it;
 ///  - a process that is gone: peer_unavailable, at once; if none of its host is left to see it, it gives no
 ///    sign of life;
-///  - a rank that has destroyed its communicator where the others make a call: peer_unavailable, at once;
+///  - a rank that has destroyed its communicator where the others make a call, or launch one:
+///  peer_unavailable,
+///    at once;
 ///  - `abort`: aborted;
 ///  - a network that fails: as the network says.
 ///

@@ -28,6 +28,27 @@ long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
+/// Waits until `has_come` says so of the flag, or gives up; it is asked again whenever the flag's value has
+/// changed.
+template <class HasCome>
+bool wait_until(SharedFlag& flag, const AbortWord& abort, int milliseconds,
+                const HasCome& has_come) noexcept {
+  const auto start = Clock::now();
+  const auto deadline = start + std::chrono::milliseconds(milliseconds);
+  for (;;) {
+    // Whoever gives up goes on setting flags: what they stand for has not happened.
+    if (abort.is_set()) return false;
+    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
+    if (has_come(seen)) return true;
+    const auto now = Clock::now();
+    if (now >= deadline) return false;
+    if (now - start < patience && yield_unless_crowded()) continue;
+    ++flag.sleepers;
+    futex(flag.value, FUTEX_WAIT, seen, &nap);
+    --flag.sleepers;
+  }
+}
+
 AbortReason* reasons_behind(const AbortWord& abort) {
   return std::launder(reinterpret_cast<AbortReason*>(const_cast<AbortWord*>(&abort) + 1));
 }
@@ -66,21 +87,21 @@ void set_flag(SharedFlag& flag, std::uint32_t value) noexcept {
   if (flag.sleepers.load() != 0) futex(flag.value, FUTEX_WAKE, INT32_MAX, nullptr);
 }
 
+void set_round(SharedFlag& flag, std::uint64_t round) noexcept {
+  flag.round.store(round, std::memory_order_release);
+  set_flag(flag, static_cast<std::uint32_t>(round));
+}
+
 bool wait_for_flag(SharedFlag& flag, std::uint32_t value, const AbortWord& abort, int milliseconds) noexcept {
-  const auto start = Clock::now();
-  const auto deadline = start + std::chrono::milliseconds(milliseconds);
-  for (;;) {
-    // Whoever gives up goes on setting flags: what they stand for has not happened.
-    if (abort.is_set()) return false;
-    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
-    if (has_reached(seen, value)) return true;
-    const auto now = Clock::now();
-    if (now >= deadline) return false;
-    if (now - start < patience && yield_unless_crowded()) continue;
-    ++flag.sleepers;
-    futex(flag.value, FUTEX_WAIT, seen, &nap);
-    --flag.sleepers;
-  }
+  return wait_until(flag, abort, milliseconds,
+                    [value](std::uint32_t seen) { return has_reached(seen, value); });
+}
+
+bool wait_for_round(SharedFlag& flag, std::uint64_t round, const AbortWord& abort,
+                    int milliseconds) noexcept {
+  return wait_until(flag, abort, milliseconds, [&](std::uint32_t /*seen*/) {
+    return RoundNumber::has_come(flag.round.load(std::memory_order_acquire), round);
+  });
 }
 
 }  // namespace tutti::backend

@@ -3,6 +3,7 @@
 
 #include "backend/operations.hpp"
 #include "backend/shared_flag.hpp"
+#include "backend/team_record.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -41,9 +42,11 @@
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
 ///
-/// A device that can replay graphs counts the rounds itself. Numbers begin anew after 2^32 rounds, and
-/// compare as long as they are less than 2^31 apart: so now and then a member tells everyone that it has put
-/// all there was to put, even if that was nothing.
+/// A device that can replay graphs counts the rounds itself. The numbers of `finished` flags begin anew after
+/// 2^32 rounds, and compare as long as they are less than 2^31 apart: so now and then a member says at once
+/// how far it has come. All else says not only which round it is of but of whose call (`RoundNumber`): what
+/// one captured call puts, another one, or a call that is made at once, does not take for its own, but waits.
+/// Each member notes which call it is in (`TeamRecord`), so that hosts find out.
 namespace tutti::backend {
 
 /// Where a copy or a sum finds bytes, or a sum for all goes, as it stands in tables of addresses, whose upper
@@ -93,7 +96,7 @@ enum class TeamLines : std::uint8_t {
 /// at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
-  /// Of all that the team has made: none comes twice; but see `invitation_for` and `more_are_given`.
+  /// A `RoundNumber`: none comes twice; but see `invitation_for` and `more_are_given`.
   std::uint64_t round;
 };
 
@@ -132,18 +135,22 @@ struct TeamWindowLayout {
   std::uint64_t link_slot_bytes = 0;  ///< a multiple of `link_alignment`
   std::uint32_t line_lanes = 0;  ///< further ones of each link, whose pieces go in lines; 0: there are none
 
-  /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
-  /// for.
-  [[nodiscard]] constexpr std::size_t ready_offset(std::uint32_t from) const noexcept {
-    return from * sizeof(SharedFlag);
-  }
   /// Set by member `from` in all windows: the latest round it has behind it.
   [[nodiscard]] constexpr std::size_t finished_offset(std::uint32_t from) const noexcept {
-    return (members + from) * sizeof(SharedFlag);
+    return from * sizeof(SharedFlag);
+  }
+  /// Member `from` says here that it has put its bytes for the round, in the window of a member that reads
+  /// its slots: a `RoundNumber`. There is one flag for each slot, one behind the other.
+  [[nodiscard]] constexpr std::size_t ready_offset(std::uint32_t from, std::uint64_t round) const noexcept {
+    return (members + from * slot_count + round % slot_count) * sizeof(SharedFlag);
+  }
+  /// Likewise in all windows, of a direct round: that it has read what it was given, or written there.
+  [[nodiscard]] constexpr std::size_t taken_offset(std::uint32_t by, std::uint64_t round) const noexcept {
+    return ready_offset(members + by, round);
   }
   /// Rounds from one milestone to the next.
   static constexpr std::uint32_t milestone_distance = std::uint32_t{1} << 29U;
-  /// Whether a member that comes from `before` to `finished` rounds sets all its flags to that.
+  /// Whether a member that comes from `before` to `finished` rounds says so at once.
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
     return before / milestone_distance != finished / milestone_distance;
   }
@@ -153,11 +160,11 @@ struct TeamWindowLayout {
   /// which is none of lines.
   [[nodiscard]] constexpr std::size_t link_ready_offset(std::uint32_t from,
                                                         std::uint32_t lane) const noexcept {
-    return (2 * members + from * link_lanes + lane) * sizeof(SharedFlag);
+    return round_flags_end() + (from * link_lanes + lane) * sizeof(SharedFlag);
   }
   /// Set by member `by` in the window of the member that sends: how many pieces it has taken out of the lane.
   [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
-    return (2 * members + members * link_lanes + by * all_link_lanes() + lane) * sizeof(SharedFlag);
+    return link_ready_offset(members, 0) + (by * all_link_lanes() + lane) * sizeof(SharedFlag);
   }
   /// Where member `from` puts the label of the piece of so many pieces before it in the lane, in the window
   /// of the member that receives.
@@ -175,16 +182,16 @@ struct TeamWindowLayout {
   }
   /// Where member `from` tells a reader an address that it gives in a round, one of the first, in the
   /// reader's window.
-  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from, std::uint32_t round,
+  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from, std::uint64_t round,
                                                         std::uint32_t index) const noexcept {
-    const std::size_t giver = std::size_t{round % slot_count} * members + from;
+    const std::size_t giver = round % slot_count * members + from;
     return link_invitations_end() + (giver * given_lines + index) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     const std::size_t all_given_lines = std::size_t{slot_count} * members * given_lines * sizeof(TeamLine);
     return (link_invitations_end() + all_given_lines + alignment - 1) / alignment * alignment;
   }
-  [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
+  [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint64_t round) const noexcept {
     return round % slot_count * inbox_bytes;
   }
   [[nodiscard]] constexpr std::uint32_t line_bytes() const noexcept {
@@ -219,7 +226,7 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
     return link_lines_offset(members, link_lanes, 0);
   }
-  [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint32_t round) const noexcept {
+  [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint64_t round) const noexcept {
     return round % slot_count * slot_bytes;
   }
   /// Where member `from` puts the piece of so many pieces before it in the lane, in the window of the member
@@ -290,11 +297,14 @@ struct TeamWindowLayout {
   [[nodiscard]] static constexpr std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t piece) noexcept {
     return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
   }
+  [[nodiscard]] constexpr std::size_t round_flags_end() const noexcept { return taken_offset(members, 0); }
   /// The flags, and the labels, are before them.
   [[nodiscard]] constexpr std::size_t link_invitations_end() const noexcept {
     return link_invitation_offset(members, 0);
   }
 };
+
+static_assert(TeamRecord::history > TeamWindowLayout::slot_count);
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
@@ -305,6 +315,7 @@ struct TeamCounters {
   alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over, or whose last task has begun
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
   std::uint32_t arrived = 0;  ///< parts of the running task that have begun, or come to its end or its middle
+  TeamRecord record;
 
   /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
   /// then, how many have been received.
@@ -336,7 +347,10 @@ struct TeamRound {
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
   std::uint32_t member = 0;
   TeamCounters* counters = nullptr;   ///< memory of the member's device
-  std::uint32_t rounds_before = 0;    ///< of the calls before this one, but for replays of graphs
+  std::uint64_t rounds_before = 0;    ///< of the calls before this one, but for replays of graphs
+  std::uint64_t call = 0;             ///< its number among all calls, the same for all members
+  bool is_captured = false;           ///< the call: it is carried out whenever its graph is launched
+  TeamRecord* record = nullptr;       ///< in registered memory; on GPUs that of `counters`; nullptr: none
   AbortWord* abort = nullptr;         ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;          ///< the calling one's number, for `abort`
   std::uint32_t teams_on_device = 1;  ///< whose rounds may wait there at once

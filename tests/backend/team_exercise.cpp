@@ -43,9 +43,8 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
       random_(test::test_seed()) {
   words_ = new (machine.allocate_pinned(sizeof(Words))) Words;
   std::vector<std::byte> flags(layout_.slots_offset());  // and inboxes
-  for (std::size_t i = 0; i < std::size_t{2} * layout_.members; ++i) {
-    std::memcpy(flags.data() + i * sizeof(SharedFlag), &rounds_before, sizeof rounds_before);
-  }
+  for (std::uint32_t member = 0; member < members(); ++member)
+    std::memcpy(flags.data() + layout_.finished_offset(member), &rounds_before, sizeof rounds_before);
   for (std::uint32_t index = 0; index < members(); ++index) {
     Member& member = members_[index];
     member.device = devices[index];
@@ -244,8 +243,9 @@ void TeamExercise::check_if_full() {
   if (std::ranges::any_of(members_, [](const Member& member) { return member.used > full_at; })) check();
 }
 
-std::uint32_t TeamExercise::flag(std::uint32_t member, std::size_t offset) {
-  std::uint32_t value = 0;
+template <class Value>
+Value TeamExercise::flag(std::uint32_t member, std::size_t offset) {
+  Value value = 0;
   transfer(members_[member].side_stream, &value, members_[member].window + offset, sizeof value);
   machine_.synchronize_stream(members_[member].side_stream);
   return value;
@@ -262,11 +262,15 @@ void TeamExercise::check_counts() {
 }
 
 std::uint32_t TeamExercise::ready_flag(std::uint32_t member, std::uint32_t from) {
-  return flag(member, layout_.ready_offset(from));
+  std::uint64_t latest = 0;
+  for (std::uint32_t slot = 0; slot < TeamWindowLayout::slot_count; ++slot)
+    latest = std::max(
+        latest, flag<std::uint64_t>(member, layout_.ready_offset(from, slot) + offsetof(SharedFlag, round)));
+  return static_cast<std::uint32_t>(latest);
 }
 
 std::uint32_t TeamExercise::finished_flag(std::uint32_t member, std::uint32_t from) {
-  return flag(member, layout_.finished_offset(from));
+  return flag<std::uint32_t>(member, layout_.finished_offset(from));
 }
 
 }  // namespace tutti::backend

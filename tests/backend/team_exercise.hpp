@@ -211,7 +211,8 @@ class TeamExercise {
   /// Enqueues the part at `index`, and with it its relay; `index` is then behind both.
   void submit(const TeamCall& call, std::uint32_t member, std::size_t& index);
   void transfer(StreamRef stream, void* target, const void* source, std::size_t bytes);
-  [[nodiscard]] std::uint32_t flag(std::uint32_t member, std::size_t offset);
+  template <class Value>
+  [[nodiscard]] Value flag(std::uint32_t member, std::size_t offset);
 
   Backend& machine_;
   WindowMemory memory_;

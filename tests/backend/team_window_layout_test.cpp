@@ -26,9 +26,10 @@ std::vector<Area> areas_of(const TeamWindowLayout& layout) {
     if (bytes != 0) areas.push_back({begin, begin + bytes});
   };
   for (std::uint32_t member = 0; member < layout.members; ++member) {
-    add(layout.ready_offset(member), sizeof(SharedFlag));
     add(layout.finished_offset(member), sizeof(SharedFlag));
     for (std::uint32_t round = 0; round < TeamWindowLayout::slot_count; ++round) {
+      add(layout.ready_offset(member, round), sizeof(SharedFlag));
+      add(layout.taken_offset(member, round), sizeof(SharedFlag));
       for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines; ++index)
         add(layout.given_line_offset(member, round, index), sizeof(TeamLine));
     }

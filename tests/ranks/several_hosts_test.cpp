@@ -148,35 +148,6 @@ TEST(SeveralHosts, CallsThatDifferEndOnAllRanksWithBothSignatures) {
   }
 }
 
-TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
-  expect_all_right(2, [](Exchange& exchange) {
-    pretend_host(exchange.rank());
-    transport::team::Team team(Runtime::get(), exchange,
-                               {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
-    const backend::TeamWindowLayout& layout = team.windows().layout();
-    const auto flag = [&](std::size_t offset) -> backend::SharedFlag& {
-      return team.windows().flag_on_host(0, offset);
-    };
-    backend::SharedFlag& ready = flag(layout.ready_offset(1));
-    // As if rank 1 had put nothing for rank 0 in so many rounds.
-    for (const std::uint32_t finished :
-         {0x3000'0000U, 0x7000'0000U, 0xb000'0000U, 0xf000'0000U, 0x1000'0000U}) {
-      const std::uint32_t before = ready.value.load();
-      transport::team::synchronize(exchange);
-      if (exchange.rank() == 1) {
-        backend::set_flag(team.windows().flag_on_host(1, layout.finished_offset(1)), finished);
-        team.news().announce();
-      } else {
-        for (const Stopwatch watch; ready.value.load() == before && watch.elapsed() < slack;)
-          std::this_thread::sleep_for(1ms);
-        EXPECT_FALSE(backend::has_reached(ready.value.load(), finished - 8)) << finished;
-        EXPECT_TRUE(backend::has_reached(ready.value.load(), finished - 0x4000'0000U)) << finished;
-      }
-      transport::team::synchronize(exchange);
-    }
-  });
-}
-
 TEST(SeveralHosts, MessagesThatDifferEndOnAllHostsWithBothSides) {
   expect_all_right(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);

@@ -36,9 +36,11 @@ class MirroredRank {
     const backend::TeamWindowLayout& layout = windows_.layout();
     return windows_.on_host(member) + layout.slots_offset() + layout.slot_shift(round);
   }
-  /// By which this host's reader knows how far the member has come to put.
-  [[nodiscard]] backend::SharedFlag& ready_flag(std::size_t reader, std::size_t member) const {
-    return windows_.flag_on_host(reader, windows_.layout().ready_offset(static_cast<std::uint32_t>(member)));
+  /// By which this host's reader knows that the member has put its bytes for the round.
+  [[nodiscard]] backend::SharedFlag& ready_flag(std::size_t reader, std::size_t member,
+                                                std::uint64_t round) const {
+    return windows_.flag_on_host(reader,
+                                 windows_.layout().ready_offset(static_cast<std::uint32_t>(member), round));
   }
   /// What is new of this rank.
   [[nodiscard]] Network::Message news() {

@@ -11,6 +11,7 @@
 #include "transport/team/membership.hpp"
 #include "transport/team/peer_process.hpp"
 #include "transport/team/progress.hpp"
+#include "transport/team/replays.hpp"
 #include "transport/team/shared_state.hpp"
 #include "transport/team/waiting.hpp"
 
@@ -50,7 +51,8 @@ struct RankRooms {
         record(membership, state, progress, judgement, abort),
         waiting(runtime, membership, state, progress, judgement, record, abort, patience.value_or(timeout)),
         calls(membership, state, progress, waiting, abort, news),
-        links(membership, state, progress, judgement, record, waiting, abort, calls) {}
+        links(membership, state, progress, judgement, record, waiting, abort, calls),
+        replays(membership, state, progress, judgement, record, waiting, abort, calls) {}
 
   /// All local members have completed the call by rounds.
   void complete(std::uint64_t sequence) {
@@ -84,6 +86,7 @@ struct RankRooms {
   transport::team::Waiting waiting;
   transport::team::CallLog calls;
   transport::team::Links links;
+  transport::team::Replays replays;
 };
 
 }  // namespace tutti::test

@@ -107,11 +107,11 @@ TEST_F(TwoCouriers, CarryCallsBothWays) {
 TEST_F(TwoCouriers, CarryBytesOnceTheyHaveBeenPut) {
   a_.courier.expect(0, 1, 100, std::array<std::uint32_t, 2>{0, 2});
   std::fill_n(a_.rank.slot(0, 1), 100, std::byte{9});
-  EXPECT_EQ(b_.rank.ready_flag(2, 0).value.load(), 0U);
-  backend::set_flag(a_.rank.ready_flag(2, 0), 1);
-  EXPECT_TRUE(becomes_true([&] { return b_.rank.ready_flag(2, 0).value.load() == 1; }));
+  EXPECT_EQ(b_.rank.ready_flag(2, 0, 1).round.load(), 0U);
+  backend::set_round(a_.rank.ready_flag(2, 0, 1), 1);
+  EXPECT_TRUE(becomes_true([&] { return b_.rank.ready_flag(2, 0, 1).round.load() == 1; }));
   EXPECT_EQ(std::count(b_.rank.slot(0, 1), b_.rank.slot(0, 1) + 100, std::byte{9}), 100);
-  EXPECT_EQ(b_.rank.ready_flag(1, 0).value.load(), 0U) << "not one of the readers";
+  EXPECT_EQ(b_.rank.ready_flag(1, 0, 1).round.load(), 0U) << "not one of the readers";
 }
 
 TEST_F(TwoCouriers, HaveDeliveredWhenTheLastWordHasBeenReceived) {

@@ -83,15 +83,15 @@ TEST_F(TwoHosts, BytesArriveBeforeTheFlagsThatAnnounceThem) {
   const Parcel parcel{.member = 0, .round = 3, .bytes = 100, .readers = {1, 2}};
   EXPECT_FALSE(a_.mirror().is_ready(parcel));
   std::fill_n(a_.slot(0, 3), parcel.bytes, std::byte{9});
-  backend::set_flag(a_.ready_flag(2, 0), 3);
+  backend::set_round(a_.ready_flag(2, 0, 3), 3);
   EXPECT_TRUE(a_.mirror().is_ready(parcel));
   MessageWriter writer;
   a_.mirror().add_parcel(writer, parcel, std::array<std::uint32_t, 1>{2});
   b_.mirror().deliver(a_.message(writer));
   const std::byte* const mirrored = b_.slot(0, 3);
   EXPECT_EQ(std::count(mirrored, mirrored + parcel.bytes, std::byte{9}), 100);
-  EXPECT_EQ(b_.ready_flag(2, 0).value.load(), 3U);
-  EXPECT_EQ(b_.ready_flag(1, 0).value.load(), 0U) << "not one of the readers";
+  EXPECT_EQ(b_.ready_flag(2, 0, 3).round.load(), 3U);
+  EXPECT_EQ(b_.ready_flag(1, 0, 3).round.load(), 0U) << "not one of the readers";
 }
 
 TEST_F(TwoHosts, TheLastWordIsThatARankHasLeft) {

@@ -41,7 +41,7 @@ class WatchedRank : public testing::Test {
   SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(2)))};
   RankRooms rooms_{memory_.data(), RankRooms::alike(2), 0, 30s, 0, patience};
   Watch watch_{rooms_.membership, rooms_.state, rooms_.progress, rooms_.judgement,
-               rooms_.waiting,    rooms_.links, rooms_.abort};
+               rooms_.waiting,    rooms_.links, rooms_.replays,  rooms_.abort};
 };
 
 TEST_F(WatchedRank, GivesSignsOfLifeUntilItsWatchStops) {

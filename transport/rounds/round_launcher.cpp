@@ -247,6 +247,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   const RoundPlan& plan = launch.plan;
   const std::span<std::byte* const> addresses = launch.addresses;
   const Windows& windows = team_.windows();
+  const Progress& progress = team_.progress();
   const RoundPart& part = plan.parts[local][index];
   const Resolver resolver(plan, windows, local, addresses);
   give(part, addresses, task.given);
@@ -255,6 +256,9 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .member = static_cast<std::uint32_t>(team_.membership().first_local() + local),
                 .counters = windows.counters(local),
                 .rounds_before = rounds_,
+                .call = launch.sequence,
+                .is_captured = is_captured_,
+                .record = progress.expects_replays() ? progress.record_of(local) : nullptr,
                 .abort = &team_.abort().word(),
                 .process = static_cast<std::uint32_t>(team_.membership().rank()),
                 .teams_on_device = team_.live_teams().count_on(team_.membership().devices()[local]),

@@ -130,7 +130,7 @@ class RoundLauncher {
   Team& team_;
   Launching launching_;
   bool marks_calls_;               ///< on all streams, where that costs next to nothing
-  std::uint32_t rounds_ = 0;       ///< of all calls so far
+  std::uint64_t rounds_ = 0;       ///< of all calls so far
   std::vector<Latest> latest_;     ///< of local members; empty before the first call
   bool is_latest_marked_ = false;  ///< by `may_follow_on`
   JointCapture capture_;

@@ -31,14 +31,14 @@ constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
 
 /// What lies in shared memory or is exchanged, as far as sizes tell. What keeps its size and changes its
 /// meaning changes this number: count it up.
-constexpr std::uint64_t meaning = 6;
+constexpr std::uint64_t meaning = 7;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
       mixed_sizes<RankStatus, RankStatus::Entry, FirstCalls, Mailbox, LinkLog, RegistrationTable,
                   RegistrationTable::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
                   backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout, backend::LinkLabel,
-                  backend::MemoryHandle, SharedMemory::Handle>(meaning);
+                  backend::TeamRecord, backend::MemoryHandle, SharedMemory::Handle>(meaning);
   for (const std::size_t number :
        {LinkLog::history, std::size_t{backend::TeamWindowLayout::link_slots},
         std::size_t{backend::TeamWindowLayout::smallest_link_piece},

@@ -35,7 +35,7 @@ std::uint64_t CallLog::post(const Signature& signature, bool is_captured) {
   waiting_.patience().begin(sequence);
   status().entries[sequence % RankStatus::history].write(sequence, signature, is_captured, RankStatus::now());
   if (is_captured) {
-    has_captured_ = true;
+    note_captured(sequence, signature);
   } else {
     progress_.await(sequence);
   }
@@ -44,6 +44,22 @@ std::uint64_t CallLog::post(const Signature& signature, bool is_captured) {
   news_.announce();
   abort_.require_running();
   return sequence;
+}
+
+void CallLog::note_captured(std::uint64_t sequence, const Signature& signature) {
+  constexpr std::size_t remembered = 1024;
+  has_captured_ = true;
+  progress_.expect_replays();
+  const std::lock_guard lock(captured_mutex_);
+  captured_.push_back({sequence, signature});
+  if (captured_.size() > remembered) captured_.pop_front();
+}
+
+std::string CallLog::captured_in_words(std::uint64_t sequence) const {
+  const std::lock_guard lock(captured_mutex_);
+  const auto found = std::ranges::lower_bound(captured_, sequence, {}, &Captured::sequence);
+  if (found == captured_.end() || found->sequence != sequence) return fmt::format("call #{}", sequence);
+  return fmt::format("{} (#{})", to_string(found->signature), sequence);
 }
 
 std::uint64_t CallLog::number() noexcept {

@@ -12,7 +12,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace tutti::transport::team {
@@ -50,6 +52,8 @@ class CallLog {
   void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   [[nodiscard]] std::uint64_t last_queued() const noexcept { return last_queued_.load(); }
   [[nodiscard]] std::uint64_t last() const noexcept { return status().last_sequence.load(); }
+  /// The captured call of this number, in words, if it is one of the last ones; for messages.
+  [[nodiscard]] std::string captured_in_words(std::uint64_t sequence) const;
   /// Notes that a call has been captured, which has no number.
   void note_capture() noexcept { has_captured_ = true; }
   /// Whether some calls have been captured: nobody knows when graphs run.
@@ -72,6 +76,7 @@ class CallLog {
   [[nodiscard]] RankStatus& status() const noexcept { return state_.status(membership_.rank()); }
   /// Returns when this rank may write over what stands where call `sequence` goes.
   void wait_for_room(std::uint64_t sequence);
+  void note_captured(std::uint64_t sequence, const Signature& signature);
   /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
   /// `signature`.
   void compare(std::size_t rank, const Signature& signature, std::size_t other,
@@ -87,6 +92,12 @@ class CallLog {
   std::uint64_t all_have_posted_ = 0;           ///< as far as `post` has asked
   std::atomic<bool> has_captured_ = false;      ///< changed under `mutex_`
   std::atomic<std::uint64_t> last_queued_ = 0;  ///< likewise
+  struct Captured {
+    std::uint64_t sequence = 0;
+    Signature signature;
+  };
+  mutable std::mutex captured_mutex_;
+  std::deque<Captured> captured_;  ///< the last ones; guarded by `captured_mutex_`
 };
 
 }  // namespace tutti::transport::team

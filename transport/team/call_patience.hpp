@@ -24,6 +24,8 @@ class CallPatience {
   void begin(std::uint64_t sequence) noexcept {
     of_calls_[sequence % of_calls_.size()].store(of_calling_thread().count(), std::memory_order_relaxed);
   }
+  /// How patient calls are where no thread says.
+  [[nodiscard]] std::chrono::milliseconds usual() const noexcept { return usual_; }
   /// How patient a call is that the thread makes now.
   [[nodiscard]] std::chrono::milliseconds of_calling_thread() const noexcept {
     return current_patience().value_or(usual_);

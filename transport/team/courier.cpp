@@ -89,7 +89,7 @@ auto Courier::in_network(const Call& call) {
   return *std::move(result);
 }
 
-void Courier::expect(std::size_t member, std::uint32_t round, std::uint64_t bytes,
+void Courier::expect(std::size_t member, std::uint64_t round, std::uint64_t bytes,
                      std::span<const std::uint32_t> readers) {
   Parcel parcel{static_cast<std::uint32_t>(member), round, bytes, {}};
   for (const std::uint32_t reader : readers) {

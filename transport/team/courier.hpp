@@ -50,7 +50,7 @@ class Courier {
 
   /// Member `member`, a local one, puts `bytes` into its slot for `round`, numbered through all calls, and
   /// sets the flags of `readers` afterwards. Called in order of rounds.
-  void expect(std::size_t member, std::uint32_t round, std::uint64_t bytes,
+  void expect(std::size_t member, std::uint64_t round, std::uint64_t bytes,
               std::span<const std::uint32_t> readers);
   /// Whether it has sent what the local mailbox holds.
   [[nodiscard]] bool has_carried(Mailbox::Kind kind) const noexcept { return mirror_.has_sent(kind); }

@@ -5,6 +5,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace tutti::transport::team {
@@ -60,10 +61,7 @@ void DeviceProgress::ask() noexcept {
       const backend::StreamRef stream = question.device.stream;
       if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
       question.asked_at = RankStatus::now();
-      runtime_.backend().copy(stream,
-                              {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
-                               .source = reinterpret_cast<const std::byte*>(question.device.on_device),
-                               .row_bytes = sizeof(question.device.known->value)});
+      queue_copies(question.device);
       question.event.record(stream);
       question.is_open = true;
     } catch (...) {
@@ -71,6 +69,17 @@ void DeviceProgress::ask() noexcept {
     }
   }
   asks_since_ = 0;
+}
+
+void DeviceProgress::queue_copies(const Device& device) {
+  const auto copy = [&](void* target, const void* source, std::size_t bytes) {
+    runtime_.backend().copy(device.stream, {.target = static_cast<std::byte*>(target),
+                                            .source = static_cast<const std::byte*>(source),
+                                            .row_bytes = bytes});
+  };
+  copy(&device.known->value, device.on_device, sizeof(device.known->value));
+  if (device.record_on_device != nullptr)
+    copy(device.known_record, device.record_on_device, sizeof(*device.known_record));
 }
 
 void DeviceProgress::look() noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 #include "backend/thread.hpp"
 #include "runtime.hpp"
 
@@ -28,6 +29,8 @@ class DeviceProgress {
     backend::StreamRef stream;                              ///< nobody else's
     const std::atomic<std::uint32_t>* on_device = nullptr;  ///< in its memory
     backend::SharedFlag* known = nullptr;  ///< in registered memory, to be brought up to date
+    const backend::TeamRecord* record_on_device = nullptr;  ///< nullptr: none
+    backend::TeamRecord* known_record = nullptr;            ///< likewise
   };
 
   /// Asks while `is_behind` says that there is something to hear; calls `fail`, which must not throw, with
@@ -57,6 +60,7 @@ class DeviceProgress {
 
   void run();
   void ask() noexcept;
+  void queue_copies(const Device& device);
 
   Runtime& runtime_;
   std::function<bool()> is_behind_;

@@ -36,9 +36,9 @@ bool Mirror::has_sent(Mailbox::Kind kind) const noexcept {
 }
 
 bool Mirror::is_ready(const Parcel& parcel) const noexcept {
-  const backend::SharedFlag& flag =
-      windows_.flag_on_host(parcel.readers.back(), windows_.layout().ready_offset(parcel.member));
-  return backend::has_reached(flag.value.load(std::memory_order_acquire), parcel.round);
+  const backend::SharedFlag& flag = windows_.flag_on_host(
+      parcel.readers.back(), windows_.layout().ready_offset(parcel.member, parcel.round));
+  return backend::RoundNumber::has_come(flag.round.load(std::memory_order_acquire), parcel.round);
 }
 
 void Mirror::add_news(MessageWriter& news) {

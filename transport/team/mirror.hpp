@@ -29,7 +29,7 @@ namespace tutti::transport::team {
 /// Bytes that a local member puts for readers on other hosts.
 struct Parcel {
   std::uint32_t member = 0;
-  std::uint32_t round = 0;
+  std::uint64_t round = 0;
   std::uint64_t bytes = 0;
   std::vector<std::uint32_t> readers;  ///< on other hosts
 };

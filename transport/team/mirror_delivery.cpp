@@ -116,15 +116,8 @@ void Mirror::deliver_progress(MessageReader& message) {
   const auto member = message.take_below<std::uint32_t>(membership_.member_count());
   const auto now = message.take<MemberProgress>();
   const backend::TeamWindowLayout& layout = windows_.layout();
-  for (const std::uint32_t here : members_here_) {
+  for (const std::uint32_t here : members_here_)
     raise(windows_.flag_on_host(here, layout.finished_offset(member)), now.finished);
-    // Parcels are for some readers only. The flags of the others stay comparable, behind the parcels of the
-    // last rounds, which may still be on their way.
-    constexpr std::uint32_t furthest = backend::TeamWindowLayout::milestone_distance;
-    backend::SharedFlag& ready = windows_.flag_on_host(here, layout.ready_offset(member));
-    if (!backend::has_reached(ready.value.load(std::memory_order_relaxed), now.finished - furthest))
-      backend::set_flag(ready, now.finished - furthest / 2);
-  }
   raise(state_.done_flag(member), now.done);
   raise(state_.passed_flag(member), now.passed);
 }
@@ -132,7 +125,7 @@ void Mirror::deliver_progress(MessageReader& message) {
 void Mirror::deliver_parcel(MessageReader& message) {
   const backend::TeamWindowLayout& layout = windows_.layout();
   const auto member = message.take_below<std::uint32_t>(membership_.member_count());
-  const auto round = message.take<std::uint32_t>();
+  const auto round = message.take<std::uint64_t>();
   const auto bytes = message.take_below<std::uint64_t>(layout.slot_bytes + 1);
   std::vector<std::uint32_t> readers(message.take_below<std::uint32_t>(membership_.member_count()));
   for (std::uint32_t& reader : readers)
@@ -141,7 +134,7 @@ void Mirror::deliver_parcel(MessageReader& message) {
   if (abort_.is_set()) return;  // maybe because the readers have called for something else
   std::ranges::copy(payload, windows_.on_host(member) + layout.slots_offset() + layout.slot_shift(round));
   for (const std::uint32_t reader : readers)
-    backend::set_flag(windows_.flag_on_host(reader, layout.ready_offset(member)), round);
+    backend::set_round(windows_.flag_on_host(reader, layout.ready_offset(member, round)), round);
 }
 
 }  // namespace tutti::transport::team

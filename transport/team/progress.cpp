@@ -14,27 +14,48 @@ Progress::Progress(Runtime& runtime, const Membership& membership, const SharedS
       marks_(membership.local_count()),
       batch_marks_(membership.local_count()),
       passed_batches_(membership.local_count()) {
-  for (std::size_t local = 0; local < membership.local_count(); ++local)
+  for (std::size_t local = 0; local < membership.local_count(); ++local) {
     flags_of_rounds_.push_back(&state.done_flag(membership.first_local() + local));
+    records_.push_back(&state.record(membership.first_local() + local));
+  }
 }
 
 void Progress::start(const Windows& windows) {
   if (!windows.are_devices_asked()) return;
   std::vector<DeviceProgress::Device> devices;
   for (std::size_t local = 0; local < membership_.local_count(); ++local) {
+    backend::TeamCounters* const counters = windows.counters(local);
     devices.push_back({.stream = windows.counters_stream(local),
-                       .on_device = &windows.counters(local)->done,
-                       .known = std::exchange(flags_of_rounds_[local], nullptr)});
+                       .on_device = &counters->done,
+                       .known = std::exchange(flags_of_rounds_[local], nullptr),
+                       .record_on_device = &counters->record,
+                       .known_record = std::exchange(records_[local], &counters->record)});
   }
   devices_.emplace(
       runtime_, devices,
       [this] {
         look_at_marks();
-        return has_calls_under_way();
+        return has_calls_under_way() || expects_replays();
       },
       [this](const backend::Escaped& escaped) {
         abort_.fail("cannot ask its devices how far they are", escaped);
       });
+}
+
+std::int64_t Progress::known_now() const noexcept {
+  // It may copy other things first.
+  constexpr std::chrono::seconds longest_silence{1};
+  const std::int64_t now = RankStatus::now();
+  if (!devices_ || devices_->silence() > longest_silence) return now;
+  return std::min(now, devices_->known_until());
+}
+
+void Progress::learn_last_records() noexcept {
+  constexpr std::chrono::seconds longest{1};
+  if (!devices_ || !expects_replays()) return;
+  const std::int64_t since = RankStatus::now();
+  while (devices_->known_until() < since && std::chrono::nanoseconds(RankStatus::now() - since) < longest)
+    devices_->look();
 }
 
 void Progress::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {

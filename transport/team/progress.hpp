@@ -38,6 +38,8 @@ class Progress {
   [[nodiscard]] backend::SharedFlag* flag_of_rounds(std::size_t local) const noexcept {
     return flags_of_rounds_[local];
   }
+  /// Where a local member's rounds note which calls they are in.
+  [[nodiscard]] backend::TeamRecord* record_of(std::size_t local) const noexcept { return records_[local]; }
   /// The local member has completed the call, which had no rounds, once `stream` has come to this point.
   void mark(std::size_t local, std::uint64_t sequence, backend::StreamRef stream);
 
@@ -55,12 +57,15 @@ class Progress {
   /// Asks devices that count in their own memory, where there are such, by a thread. Until `stop`.
   void start(const Windows& windows);
   void stop() noexcept { devices_.reset(); }
+  /// From now on devices are asked all the time: graphs may hold calls, and nobody knows when they run.
+  void expect_replays() noexcept { expects_replays_ = true; }
+  [[nodiscard]] bool expects_replays() const noexcept { return expects_replays_; }
+  /// Local work is over: waits until what its members have noted is known, for a second at most.
+  void learn_last_records() noexcept;
   [[nodiscard]] bool asks_devices() const noexcept { return devices_.has_value(); }
-  /// All that the devices had completed at this time is known, in nanoseconds of `RankStatus::now`; if they
-  /// are asked.
-  [[nodiscard]] std::int64_t known_until() const noexcept { return devices_->known_until(); }
-  /// How long a device that is asked has owed an answer.
-  [[nodiscard]] std::chrono::nanoseconds silence() const noexcept { return devices_->silence(); }
+  /// The time up to which is known what local members have done, in nanoseconds of `RankStatus::now`: the
+  /// present, but for devices that are asked. One that has owed an answer for a second does not hold it up.
+  [[nodiscard]] std::int64_t known_now() const noexcept;
   /// Takes note of the marks that streams have passed.
   void look_at_marks() noexcept;
 
@@ -104,12 +109,14 @@ class Progress {
   const SharedState state_;
   Abort& abort_;
   std::vector<backend::SharedFlag*> flags_of_rounds_;  ///< by local index
+  std::vector<backend::TeamRecord*> records_;          ///< likewise
   std::atomic<std::uint64_t> last_awaited_ = 0;
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                                ///< by local index; guarded by `marks_mutex_`
   std::vector<std::deque<Mark>> batch_marks_;               ///< likewise: one for each batch under way
   std::vector<std::atomic<std::uint32_t>> passed_batches_;  ///< by local index
   std::atomic<std::uint64_t> last_batch_ = 0;
+  std::atomic<bool> expects_replays_ = false;
   std::optional<DeviceProgress> devices_;  ///< none where devices write to host memory
 };
 

@@ -25,6 +25,7 @@ SharedState::SharedState(std::byte* memory, const Shape& shape) {
   first_calls_ = place<FirstCalls>(memory, 1).data();
   done_ = place<backend::SharedFlag>(memory, shape.members);
   passed_ = place<backend::SharedFlag>(memory, shape.members);
+  records_ = place<backend::TeamRecord>(memory, shape.members);
   mailboxes_ = place<Mailbox>(memory, 2 * shape.ranks);
   link_logs_ = place<LinkLog>(memory, shape.has_links ? 2 * shape.members * shape.members : 0);
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 #include "transport/team/link_log.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/rank_status.hpp"
@@ -17,9 +18,9 @@ namespace tutti::transport::team {
 
 /// What the ranks of a team share, as it lies in memory that all ranks of a host map. There are an abort word
 /// with a reason of each rank, a status and two mailboxes of each rank, the calls of those who come first,
-/// and two flags of each member; where there are links, the logs of both ends of each; and where members may
-/// read one another's memory, tables of what each rank has registered. Every host has such memory, laid out
-/// alike; what belongs to ranks of other hosts is a mirror there.
+/// and two flags and a record of each member; where there are links, the logs of both ends of each; and where
+/// members may read one another's memory, tables of what each rank has registered. Every host has such
+/// memory, laid out alike; what belongs to ranks of other hosts is a mirror there.
 ///
 /// A view: it owns nothing, and is copied freely. Zero-filled memory is what a team finds at first.
 class SharedState {
@@ -50,6 +51,8 @@ class SharedState {
   [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
     return mailboxes_[2 * rank + kind];
   }
+  /// What the member notes of the calls that it carries out, as far as this host knows.
+  [[nodiscard]] backend::TeamRecord& record(std::size_t member) const noexcept { return records_[member]; }
   enum class LinkEnd : std::uint8_t { sender, receiver };
   /// Of messages from member `from` to member `to`, if the shape has links.
   [[nodiscard]] LinkLog& link_log(std::size_t from, std::size_t to, LinkEnd end) const noexcept {
@@ -77,6 +80,7 @@ class SharedState {
   FirstCalls* first_calls_ = nullptr;
   std::span<backend::SharedFlag> done_;
   std::span<backend::SharedFlag> passed_;
+  std::span<backend::TeamRecord> records_;
   std::span<Mailbox> mailboxes_;
   std::span<LinkLog> link_logs_;
   std::span<RegistrationTable> registrations_;

@@ -97,13 +97,14 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_, settings.patience),
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
       links_(membership_, state_, progress_, judgement_, record_, waiting_, abort_, calls_),
+      replays_(membership_, state_, progress_, judgement_, record_, waiting_, abort_, calls_),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
                window_layout(runtime.backend().kind(), membership_, settings), membership_,
                window_settings(settings)),
       leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
-      watch_(membership_, state_, progress_, judgement_, waiting_, links_, abort_) {
+      watch_(membership_, state_, progress_, judgement_, waiting_, links_, replays_, abort_) {
   if (settings.is_posted && windows_.transport() == TransportKind::p2p) share_registrations(exchange);
   try {
     start_together(exchange);
@@ -164,6 +165,7 @@ void Team::end() noexcept {
   ended_calls_.stop();
   live_teams_->remove(calls_);
   links_.announce();
+  progress_.learn_last_records();
   leaving_.leave(waiting_.patience().longest(), windows_, registrations_ ? &*registrations_ : nullptr,
                  courier_.get());
   watch_.stop();

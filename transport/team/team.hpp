@@ -19,6 +19,7 @@
 #include "transport/team/mirror.hpp"
 #include "transport/team/progress.hpp"
 #include "transport/team/registrations.hpp"
+#include "transport/team/replays.hpp"
 #include "transport/team/shared_state.hpp"
 #include "transport/team/waiting.hpp"
 #include "transport/team/watch.hpp"
@@ -97,6 +98,7 @@ class Team {
   Waiting waiting_;
   CallLog calls_;
   Links links_;
+  Replays replays_;
   std::shared_ptr<LiveTeams> live_teams_;
   Windows windows_;
   std::optional<Registrations> registrations_;

@@ -9,19 +9,18 @@ namespace tutti::transport::team {
 namespace {
 
 constexpr std::chrono::milliseconds watch_period{20};
-/// How long a device may owe an answer, because it copies other things first, until a call counts as late.
-constexpr std::chrono::seconds longest_silence{1};
 
 }  // namespace
 
 Watch::Watch(const Membership& membership, const SharedState& state, Progress& progress,
-             const Judgement& judgement, Waiting& waiting, Links& links, Abort& abort)
+             const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort)
     : membership_(membership),
       state_(state),
       progress_(progress),
       judgement_(judgement),
       waiting_(waiting),
       links_(links),
+      replays_(replays),
       abort_(abort) {}
 
 void Watch::start() {
@@ -69,6 +68,7 @@ void Watch::look_around(PauseDetector& pauses) {
   // Where devices are asked, whoever asks them looks at the marks, as that may take long.
   if (!progress_.asks_devices()) progress_.look_at_marks();
   links_.look_around(may_judge);
+  replays_.look_around(may_judge);
   if (const std::uint64_t done = progress_.completed(); done != done_) {
     done_ = done;
     done_since_ = RankStatus::now();
@@ -77,14 +77,12 @@ void Watch::look_around(PauseDetector& pauses) {
   const auto oldest = progress_.oldest_under_way();
   if (!oldest || membership_.member_count() == 1) return;  // a member alone waits for nobody
   waiting_.look_for_ranks_that_left(*oldest, [&] { return state_.ranks_behind(*oldest); });
-  const std::int64_t since = std::max(status.entries[*oldest % RankStatus::history].posted_at(), done_since_);
-  // Messages before it are told of, if it waits for those.
-  if (!may_judge || links_.is_waiting_before(*oldest)) return;
-  std::int64_t now = RankStatus::now();
+  const std::int64_t since =
+      std::max({status.entries[*oldest % RankStatus::history].posted_at(), done_since_, replays_.moved_at()});
+  // Messages before it and replays are told of, if it waits for those.
+  if (!may_judge || links_.is_waiting_before(*oldest) || replays_.are_under_way()) return;
   // A call may have been completed that the devices have not told of yet.
-  if (progress_.asks_devices() && progress_.silence() <= longest_silence)
-    now = std::min(now, progress_.known_until());
-  waiting_.look_at_call(*oldest, std::chrono::nanoseconds(now - since));
+  waiting_.look_at_call(*oldest, std::chrono::nanoseconds(progress_.known_now() - since));
 }
 
 }  // namespace tutti::transport::team

@@ -8,6 +8,7 @@
 #include "transport/team/membership.hpp"
 #include "transport/team/pause_detector.hpp"
 #include "transport/team/progress.hpp"
+#include "transport/team/replays.hpp"
 #include "transport/team/shared_state.hpp"
 #include "transport/team/waiting.hpp"
 
@@ -24,7 +25,7 @@ namespace tutti::transport::team {
 class Watch {
  public:
   Watch(const Membership& membership, const SharedState& state, Progress& progress,
-        const Judgement& judgement, Waiting& waiting, Links& links, Abort& abort);
+        const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   ~Watch() { stop(); }
@@ -46,6 +47,7 @@ class Watch {
   const Judgement& judgement_;
   Waiting& waiting_;
   Links& links_;
+  Replays& replays_;
   Abort& abort_;
   std::uint64_t done_ = 0;       ///< calls completed; of the thread alone
   std::int64_t done_since_ = 0;  ///< since when nothing more has been; likewise

@@ -16,6 +16,8 @@ namespace tutti::backend::cuda {
 
 /// Between devices and with the host.
 using SystemWord = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_system>;
+/// A `RoundNumber`.
+using RoundWord = ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_system>;
 /// Between the blocks of one device.
 using DeviceWord = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_device>;
 

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamRoom room(task, part.window(task.member), puts);
   bool gave_up = state.gave_up;
   const auto lines_of = [&](std::uint32_t round) {
-    return RoundLines{task.layout.inbox_shift(part.base() + round), state.rounds + round};
+    return RoundLines{task.layout.inbox_shift(part.base() + round), part.number_of(round)};
   };
   const LineWait wait{lines_of(task.round), task.abort};
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
@@ -86,7 +86,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 
   bool is_to_tell = blockIdx.x == 0 && threadIdx.x < warp_lanes;
   const auto tell_before = [&] {
-    if (is_to_tell && !gave_up) part.tell_before();
+    if (is_to_tell && !gave_up) {
+      part.tell_before();
+      if (threadIdx.x == 0) part.note_call();
+    }
     is_to_tell = false;
   };
   if (puts) {
@@ -138,6 +141,9 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   } else if (gave_up) {
     give_up(task.counters);
   }
+  // Each warp for itself: none waits for another here.
+  if (task.counts_parts && !__any_sync(~0U, gave_up ? 1 : 0) && threadIdx.x % warp_lanes == 0)
+    part.count_ended(1);
   if (task.counts_done && threadIdx.x == 0) part.count_done(done_before);
 }
 

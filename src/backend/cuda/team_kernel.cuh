@@ -187,6 +187,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   std::byte* const own = part.window(task.member);
   const TeamRoom room(task, own, is_first_warp && (puts || gives));
   bool gave_up = state.gave_up;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
   const std::uint64_t shift = task.layout.slot_shift(part.round());
   const auto end_first_half = [&] {
     if (!has_second_half) {
@@ -228,7 +229,8 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
       gave_up |= given.first == nullptr;
       if (source < most_at_hand) at_hand[source] = given;
     } else {
-      gave_up |= !wait_for_flag(own + task.layout.ready_offset(source), part.round(), task.abort, gave_up);
+      std::byte* const flag = own + task.layout.ready_offset(source, part.round());
+      gave_up |= !wait_for_round(flag, part.number(), task.abort, gave_up);
     }
   }
   if (block_gives_up(gave_up, task.counters)) {

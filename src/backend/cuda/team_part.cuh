@@ -26,6 +26,7 @@ struct TeamArguments {
   std::uint32_t done_value;
   std::uint32_t round;
   std::uint32_t finished;
+  std::uint64_t call;  ///< as `TeamRecord` has it, and so with the mark of its rounds
   std::uint32_t given_count;
   std::uint32_t most_given;
   std::uint32_t input_count;
@@ -34,6 +35,8 @@ struct TeamArguments {
   bool is_direct;
   bool writes_given;
   bool ends_call;
+  bool notes_call;     ///< in the record that `counters` has
+  bool counts_parts;   ///< likewise
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
   bool lets_next_in;   ///< of a low-latency round, by `let_next_in`
@@ -51,6 +54,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .done_value = last.done_value,
           .round = task.round,
           .finished = last.finished,
+          .call = TeamRecord::number_of(task.call, task.is_captured),
           .given_count = task.given_count,
           .most_given = task.layout.most_given(),
           .input_count = task.reductions.input_count,
@@ -59,6 +63,8 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .is_direct = task.is_direct,
           .writes_given = task.writes_given,
           .ends_call = last.ends_call,
+          .notes_call = task.record != nullptr,
+          .counts_parts = task.is_captured && task.record != nullptr,
           .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round,
           .lets_next_in = false};
@@ -78,6 +84,17 @@ __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::
                                      bool gave_up) {
   const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
   for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
+    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+  }
+  return true;
+}
+
+/// Likewise, of a flag that says which round it is of, and of whose call.
+__device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, std::uint32_t* abort,
+                                      bool gave_up) {
+  const RoundWord word(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)));
+  for (std::uint32_t polls = 1; !RoundNumber::has_come(word.load(::cuda::memory_order_acquire), round);
+       ++polls) {
     if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
   }
   return true;
@@ -116,8 +133,11 @@ struct TeamPart {
   /// Modulo 2^32.
   [[nodiscard]] __device__ std::uint32_t base() const { return static_cast<std::uint32_t>(rounds); }
   [[nodiscard]] __device__ std::uint32_t round() const { return base() + task.round; }
-  /// Of all that the team has made.
-  [[nodiscard]] __device__ std::uint64_t number() const { return rounds + task.round; }
+  /// As lines and flags carry it.
+  [[nodiscard]] __device__ std::uint64_t number() const { return number_of(task.round); }
+  [[nodiscard]] __device__ std::uint64_t number_of(std::uint32_t round_of_call) const {
+    return rounds + (TeamRecord::mark_in(task.call) + round_of_call);
+  }
 
   /// By one warp.
   __device__ void give(std::uint64_t shift) const {
@@ -191,8 +211,8 @@ struct TeamPart {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     bool gave_up = false;
     for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
-      std::byte* const flag = window(task.member) + task.layout.finished_offset(readers[i]);
-      gave_up |= !wait_for_flag(flag, round(), task.abort, gave_up);
+      std::byte* const flag = window(task.member) + task.layout.taken_offset(readers[i], round());
+      gave_up |= !wait_for_round(flag, number(), task.abort, gave_up);
     }
     return __all_sync(~0U, !gave_up);
   }
@@ -225,6 +245,7 @@ struct TeamPart {
     if (task.counts_done && threadIdx.x == 0)
       DeviceWord(*done_word()).store(task.done_value, ::cuda::memory_order_relaxed);
     close();
+    if (task.counts_parts && threadIdx.x == 0) count_ended(gridDim.x * warps_of_block());
   }
   static __device__ void fence() {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
@@ -233,20 +254,14 @@ struct TeamPart {
   __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
-      std::byte* flag = nullptr;
-      std::uint32_t value = round();
       if (i < task.shape.reader_count) {
-        flag = window(readers[i]) + task.layout.ready_offset(task.member);
+        set_round(window(readers[i]) + task.layout.ready_offset(task.member, round()));
       } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
-        flag = window(other) + task.layout.finished_offset(task.member);
-        value = base() + task.finished;
-        if (TeamWindowLayout::is_milestone(round() - 1, value))
-          set(window(other) + task.layout.ready_offset(task.member), value);
+        if (task.is_direct) set_round(window(other) + task.layout.taken_offset(task.member, round()));
+        set(window(other) + task.layout.finished_offset(task.member), base() + task.finished);
       } else {
-        flag = reinterpret_cast<std::byte*>(task.done);
-        value = task.done_value;
+        set(reinterpret_cast<std::byte*>(task.done), task.done_value);
       }
-      set(flag, value);
     }
   }
   /// By one warp: what all kernels before have done. Nothing needs to be fenced: they are over.
@@ -261,6 +276,30 @@ struct TeamPart {
   }
   static __device__ void set(std::byte* flag, std::uint32_t value) {
     SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+  }
+  /// Tells which round this is.
+  __device__ void set_round(std::byte* flag) const {
+    RoundWord(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)))
+        .store(number(), ::cuda::memory_order_relaxed);
+  }
+  [[nodiscard]] static __device__ std::uint32_t warps_of_block() { return blockDim.x / warp_lanes; }
+  /// By one thread, which waits for nothing: notes which call the member is in.
+  __device__ void note_call() const {
+    if (!task.notes_call) return;
+    TeamRecord::Call& place = task.counters->record.calls[(base() + 1) % TeamRecord::history];
+    static_assert(offsetof(TeamRecord::Call, number) == sizeof(std::uint64_t));
+    *reinterpret_cast<ulonglong2*>(&place) = {rounds + 1, task.call};
+    if (task.counts_parts)
+      static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_begun))
+                            .fetch_add(gridDim.x * warps_of_block(), ::cuda::memory_order_relaxed));
+  }
+  /// By one thread, of so many warps that have come to their end; likewise.
+  __device__ void count_ended(std::uint32_t warps) const {
+    static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_ended))
+                          .fetch_add(warps, ::cuda::memory_order_relaxed));
+  }
+  static __device__ std::uint32_t* counter_of(std::atomic<std::uint32_t>& counter) {
+    return reinterpret_cast<std::uint32_t*>(&counter);
   }
   /// By the first thread of each block, when all of the block have read the counters: true in the block that
   /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have

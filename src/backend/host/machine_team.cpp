@@ -36,12 +36,13 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
                     task.member, fmt::ptr(address)));
   }
   const auto part = std::make_shared<const TeamPart>(task, std::move(window), rounds_before(task));
+  bool begins = true;
   const auto enqueue_task = [&](std::span<const TeamPart::Condition> conditions,
                                 void (TeamPart::*body)(Translation&) const) {
     auto work = accept(stream, virtual_devices::Operation::kernel, "team_round",
                        [part, body](Translation& translation) { ((*part).*body)(translation); });
-    submit(worker_of(stream),
-           std::make_unique<TeamTask>(part, conditions, make_task("team_round", std::move(work))));
+    submit(worker_of(stream), std::make_unique<TeamTask>(part, std::exchange(begins, false), conditions,
+                                                         make_task("team_round", std::move(work))));
   };
   enqueue_task(part->until_free(), &TeamPart::put);
   if (part->takes()) enqueue_task(part->until_arrived(), &TeamPart::take);

@@ -57,6 +57,9 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
       window_(std::move(window)),
       own_window_(window_->memory + (windows_[member_] - window_->base)),
       rounds_(std::move(rounds)),
+      call_(TeamRecord::number_of(task.call, task.is_captured)),
+      is_captured_(task.is_captured),
+      record_(task.record),
       abort_(*task.abort),
       process_(task.process),
       round_(task.round),
@@ -77,24 +80,54 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
   if (gives() || !puts_.empty()) {
     until_free_.reserve(layout_.members);
     for (std::uint32_t other = 0; other < layout_.members; ++other)
-      until_free_.push_back(condition(layout_.finished_offset(other), round_ - TeamWindowLayout::slot_count));
+      until_free_.push_back(
+          condition(layout_.finished_offset(other), round_ - TeamWindowLayout::slot_count, false));
   }
   until_arrived_.reserve(task.sources.size());
   for (const std::uint32_t source : task.sources)
-    until_arrived_.push_back(condition(layout_.ready_offset(source), round_));
+    until_arrived_.push_back(condition(layout_.ready_offset(source, 0), round_, true));
   if (!gives()) return;
   until_read_.reserve(readers_.size());
   for (const std::uint32_t reader : readers_)
-    until_read_.push_back(condition(layout_.finished_offset(reader), round_));
+    until_read_.push_back(condition(layout_.taken_offset(reader, 0), round_, true));
 }
 
-TeamPart::Condition TeamPart::condition(std::size_t flag, std::uint32_t round) const {
-  return {reinterpret_cast<SharedFlag*>(own_window_ + flag), round};
+TeamPart::Condition TeamPart::condition(std::size_t flag, std::uint32_t round, bool is_of_call) const {
+  return {reinterpret_cast<SharedFlag*>(own_window_ + flag), round, is_of_call};
+}
+
+SharedFlag& TeamPart::flag_of(const Condition& condition) const noexcept {
+  const std::uint64_t slot = (rounds_.get() + condition.round) % TeamWindowLayout::slot_count;
+  return condition.is_of_call ? condition.flag[slot] : *condition.flag;
+}
+
+bool TeamPart::holds(const Condition& condition) const noexcept {
+  const SharedFlag& flag = flag_of(condition);
+  if (condition.is_of_call)
+    return RoundNumber::has_come(flag.round.load(std::memory_order_acquire), number_of(condition.round));
+  return has_reached(flag.value.load(std::memory_order_acquire),
+                     static_cast<std::uint32_t>(rounds_.get()) + condition.round);
+}
+
+bool TeamPart::wait_for(const Condition& condition, int milliseconds) const noexcept {
+  SharedFlag& flag = flag_of(condition);
+  if (condition.is_of_call) return wait_for_round(flag, number_of(condition.round), abort_, milliseconds);
+  return wait_for_flag(flag, static_cast<std::uint32_t>(rounds_.get()) + condition.round, abort_,
+                       milliseconds);
 }
 
 std::uint64_t TeamPart::shift() const {
-  const std::uint32_t now = rounds_.get() + round_;
+  const std::uint64_t now = rounds_.get() + round_;
   return is_low_latency_ ? layout_.inbox_shift(now) : layout_.slot_shift(now);
+}
+
+void TeamPart::begin() const noexcept {
+  if (record_ == nullptr) return;
+  const std::uint64_t first_round = rounds_.get() + 1;
+  TeamRecord::Call& call = record_->of_round(first_round);
+  call.number.store(call_);
+  call.first_round.store(first_round);
+  if (is_captured_) ++record_->parts_begun;
 }
 
 void TeamPart::put(Translation& translation) const {
@@ -109,8 +142,8 @@ void TeamPart::put(Translation& translation) const {
     std::ranges::copy(addresses, translation.write(slot, addresses.size()));
   }
   for (const std::uint32_t reader : readers_) {
-    backend::set_flag(translation.flag(windows_[reader] + layout_.ready_offset(member_)),
-                      rounds_.get() + round_);
+    const std::uint64_t number = number_of(round_);
+    backend::set_round(translation.flag(windows_[reader] + layout_.ready_offset(member_, number)), number);
   }
   if (!takes()) tell_finished(translation);
 }
@@ -133,12 +166,12 @@ void TeamPart::end(Translation& /*translation*/) const {
 }
 
 void TeamPart::tell_finished(Translation& translation) const {
-  const std::uint32_t before = rounds_.get();
-  const bool is_milestone = TeamWindowLayout::is_milestone(before + round_ - 1, before + finished_);
+  const auto finished = static_cast<std::uint32_t>(rounds_.get()) + finished_;
+  const std::uint64_t number = number_of(round_);
   for (std::byte* const window : windows_) {
-    if (is_milestone)
-      backend::set_flag(translation.flag(window + layout_.ready_offset(member_)), before + finished_);
-    backend::set_flag(translation.flag(window + layout_.finished_offset(member_)), before + finished_);
+    if (is_direct_)
+      backend::set_round(translation.flag(window + layout_.taken_offset(member_, number)), number);
+    backend::set_flag(translation.flag(window + layout_.finished_offset(member_)), finished);
   }
   if (!gives()) close();
 }
@@ -147,16 +180,16 @@ void TeamPart::close() const {
   if (ends_call_) rounds_.add(finished_);
   if (counts_done_) rounds_.set_done(done_value_);
   if (done_ != nullptr) backend::set_flag(*done_, done_value_);
+  if (is_captured_ && record_ != nullptr) ++record_->parts_ended;
 }
 
 void TeamTask::run() {
   AbortWord& abort = part_->abort();
+  if (begins_ && !abort.is_set()) part_->begin();
   if (!ready()) {
     BlockInUse window(part_->window());  // who waits writes that it sleeps
-    const std::uint32_t before = part_->rounds_before();
     for (const TeamPart::Condition& condition : conditions_) {
-      while (!wait_for_flag(*condition.flag, before + condition.round, abort, turn) && !abort.is_set())
-        window.make_way();
+      while (!part_->wait_for(condition, turn) && !abort.is_set()) window.make_way();
     }
   }
   require_running(abort);
@@ -169,16 +202,12 @@ void TeamTask::run() {
 }
 
 bool TeamTask::ready() const noexcept {
-  const std::uint32_t before = part_->rounds_before();
   return part_->abort().is_set() ||
-         std::ranges::all_of(conditions_, [before](const TeamPart::Condition& condition) {
-           return has_reached(condition.flag->value.load(std::memory_order_acquire),
-                              before + condition.round);
-         });
+         std::ranges::all_of(conditions_, [this](const auto& condition) { return part_->holds(condition); });
 }
 
 std::unique_ptr<Task> TeamTask::clone() const {
-  return std::make_unique<TeamTask>(part_, conditions_, work_->clone());
+  return std::make_unique<TeamTask>(part_, begins_, conditions_, work_->clone());
 }
 
 }  // namespace tutti::backend::host

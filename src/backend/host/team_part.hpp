@@ -25,12 +25,10 @@ namespace tutti::backend::host {
 class RoundCount {
  public:
   /// `counters`, in memory of `block`; nullptr: the rounds are `before`.
-  RoundCount(std::shared_ptr<const Allocation> block, TeamCounters* counters, std::uint32_t before)
+  RoundCount(std::shared_ptr<const Allocation> block, TeamCounters* counters, std::uint64_t before)
       : block_(std::move(block)), counters_(counters), before_(before) {}
-  /// Modulo 2^32.
-  [[nodiscard]] std::uint32_t get() const noexcept {
-    return counters_ == nullptr ? before_
-                                : static_cast<std::uint32_t>(std::atomic_ref(counters_->rounds).load());
+  [[nodiscard]] std::uint64_t get() const noexcept {
+    return counters_ == nullptr ? before_ : std::atomic_ref(counters_->rounds).load();
   }
   /// A call is over that had `rounds`.
   void add(std::uint32_t rounds) const noexcept {
@@ -44,7 +42,7 @@ class RoundCount {
  private:
   std::shared_ptr<const Allocation> block_;
   TeamCounters* counters_;
-  std::uint32_t before_;
+  std::uint64_t before_;
 };
 
 /// Throws Ended, with the reason's code, if the team has given up.
@@ -61,9 +59,13 @@ class TeamPart {
  public:
   /// A flag and the round it must have come to, which is `round` behind those of the calls before.
   struct Condition {
-    SharedFlag* flag;
+    SharedFlag* flag;  ///< or the first of one for each slot
     std::uint32_t round;
+    bool is_of_call;  ///< it has the round's number and the call's mark, and there is one for each slot
   };
+  [[nodiscard]] bool holds(const Condition& condition) const noexcept;
+  /// Waits for it, for so many milliseconds at most. Whether it holds.
+  [[nodiscard]] bool wait_for(const Condition& condition, int milliseconds) const noexcept;
   /// `window` is the block that the member's own window lies in. Throws Error(invalid_argument) if the
   /// description contradicts itself.
   TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> window, RoundCount rounds);
@@ -77,17 +79,23 @@ class TeamPart {
   /// Before `end`: everybody has read what has been given.
   [[nodiscard]] std::span<const Condition> until_read() const noexcept { return until_read_; }
 
+  /// Ahead of `put`, before that waits.
+  void begin() const noexcept;
   void put(Translation& translation) const;
   void take(Translation& translation) const;
   void end(Translation& translation) const;
 
-  [[nodiscard]] std::uint32_t rounds_before() const noexcept { return rounds_.get(); }
   [[nodiscard]] const std::shared_ptr<const Allocation>& window() const noexcept { return window_; }
   [[nodiscard]] AbortWord& abort() const noexcept { return abort_; }
   [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
 
  private:
-  [[nodiscard]] Condition condition(std::size_t flag, std::uint32_t round) const;
+  [[nodiscard]] Condition condition(std::size_t flag, std::uint32_t round, bool is_of_call) const;
+  /// As the calls before have left it.
+  [[nodiscard]] SharedFlag& flag_of(const Condition& condition) const noexcept;
+  [[nodiscard]] std::uint64_t number_of(std::uint32_t round) const noexcept {
+    return rounds_.get() + round + TeamRecord::mark_in(call_);
+  }
   /// How far behind those of round 0 the slot or the inbox is.
   [[nodiscard]] std::uint64_t shift() const;
   void tell_finished(Translation& translation) const;
@@ -99,6 +107,9 @@ class TeamPart {
   std::shared_ptr<const Allocation> window_;
   std::byte* own_window_;  ///< where workers find its bytes, which never move to another address
   RoundCount rounds_;
+  std::uint64_t call_;  ///< as the record has it
+  bool is_captured_;
+  TeamRecord* record_;
   AbortWord& abort_;
   std::uint32_t process_;
 
@@ -126,11 +137,16 @@ class TeamPart {
 /// Does its work when other processes have done theirs.
 class TeamTask final : public Task {
  public:
-  /// `work` runs once all `conditions`, which `part` has, hold. If it fails, the team has: the others would
-  /// take the flags of later rounds for those of this one.
-  TeamTask(std::shared_ptr<const TeamPart> part, std::span<const TeamPart::Condition> conditions,
+  /// `work` runs once all `conditions`, which `part` has, hold; the part `begins` with the task or has
+  /// before. If it fails, the team has: the others would take the flags of later rounds for those of this
+  /// one.
+  TeamTask(std::shared_ptr<const TeamPart> part, bool begins, std::span<const TeamPart::Condition> conditions,
            std::unique_ptr<Task> work)
-      : Task("team_round"), part_(std::move(part)), conditions_(conditions), work_(std::move(work)) {}
+      : Task("team_round"),
+        part_(std::move(part)),
+        begins_(begins),
+        conditions_(conditions),
+        work_(std::move(work)) {}
   /// Throws Ended, with the reason's code, if the team has given up.
   void run() override;
   [[nodiscard]] bool ready() const noexcept override;
@@ -139,6 +155,7 @@ class TeamTask final : public Task {
 
  private:
   std::shared_ptr<const TeamPart> part_;
+  bool begins_;
   std::span<const TeamPart::Condition> conditions_;
   std::unique_ptr<Task> work_;
 };

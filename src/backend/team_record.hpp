@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/shared_flag.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace tutti::backend {
+
+/// What a member notes of the calls that it carries out, so that other ranks can see who has not come to the
+/// same one. It does not know whether a graph will be replayed. All zero at first; one task at a time writes.
+struct TeamRecord {
+  static constexpr std::uint32_t history = 16;
+
+  /// A call's number as records have it: below the mark that its rounds carry (`RoundNumber`), which is 0 for
+  /// one that is made at once.
+  [[nodiscard]] static constexpr std::uint64_t number_of(std::uint64_t call, bool is_captured) noexcept {
+    return is_captured ? RoundNumber::mark_of_replays(call) | call : call;
+  }
+  [[nodiscard]] static constexpr std::uint64_t mark_in(std::uint64_t number) noexcept {
+    return number & ~call_bits;
+  }
+  [[nodiscard]] static constexpr std::uint64_t call_in(std::uint64_t number) noexcept {
+    return number & call_bits;
+  }
+
+  /// A call whose first task has begun.
+  struct alignas(16) Call {
+    std::atomic<std::uint64_t> first_round{0};  ///< among all that the team has made, from 1; 0: no call
+    std::atomic<std::uint64_t> number{0};       ///< `number_of` the call
+  };
+  /// Each call is where its first round says. No member comes to a place again before all have left the call
+  /// that was there: they are no more rounds apart than there are slots.
+  std::array<Call, history> calls{};
+  /// Parts of captured calls that have begun, and that have come to their end. They are equal when no
+  /// captured call is under way.
+  alignas(8) std::atomic<std::uint32_t> parts_begun{0};
+  std::atomic<std::uint32_t> parts_ended{0};
+
+  [[nodiscard]] Call& of_round(std::uint64_t first_round) noexcept { return calls[first_round % history]; }
+
+ private:
+  static constexpr std::uint64_t call_bits = (std::uint64_t{1} << RoundNumber::count_bits) - 1;
+};
+
+}  // namespace tutti::backend
