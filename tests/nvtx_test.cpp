@@ -179,7 +179,7 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
     method->call(team, operands, method->root, {});
     const std::size_t bytes = told_bytes(collective, operands);
     EXPECT_GT(bytes, 0U);
-    EXPECT_EQ(heard_of_tutti(), range_of(name_of(collective), bytes, team.last_plan().transport));
+    EXPECT_EQ(heard_of_tutti(), range_of(method->function, bytes, team.last_plan().transport));
   }
   team.barrier();
   EXPECT_EQ(heard_of_tutti(), range_of("barrier", 0, team.last_plan().transport));

@@ -332,9 +332,9 @@ TEST(ReduceOps, ThatAreCompiledAreTheirTexts) {
   EXPECT_NE(ReduceOp::compiled(text), ReduceOp(ReduceOp::sum));
   EXPECT_EQ(ReduceOp::compiled(text).source(), text);
   EXPECT_EQ(ReduceOp(ReduceOp::max).source(), "");
-  EXPECT_TRUE(refuses([] { static_cast<void>(ReduceOp::compiled("int f(int a, int b);")); },
-                      ErrorCode::invalid_argument,
-                      {"ReduceOp::compiled: source has no template", "expected a function template"}));
+  EXPECT_TRUE(refuses(
+      [] { static_cast<void>(ReduceOp::compiled("int f(int a, int b);")); }, ErrorCode::invalid_argument,
+      {"ReduceOp::compiled: source has no function template", "expected a function template"}));
 }
 
 TEST(ReduceKinds, HaveNamesThatAreReadBack) {

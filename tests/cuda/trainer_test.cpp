@@ -60,6 +60,7 @@ class Trainer {
     EXPECT_EQ(cublasSetStream(blas_, main_), CUBLAS_STATUS_SUCCESS);
     allocate_gradients();
     exchange_copies();
+    peers_copies_here_ = empty_like(copies_);
     input_ = numbers(rows * width);
     output_ = numbers(rows * outputs_of_products.back());
     partial_ =
@@ -165,10 +166,12 @@ class Trainer {
   }
 
   void check(std::uint32_t number) {
+    peers_copies_here_.copy_(peers_copies_);
+    synchronize(device_);
     EXPECT_EQ(loss_seen_, static_cast<float>(number % 1000) + 0.5F) << "step " << number;
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       for (const Gradient& gradient : layers_[l]) {
-        count_wrong_averages(gradient.data, copy_of(copies_, gradient), copy_of(peers_copies_, gradient),
+        count_wrong_averages(gradient.data, copy_of(copies_, gradient), copy_of(peers_copies_here_, gradient),
                              gradient.count, wrong_, main_);
       }
     }
@@ -192,7 +195,8 @@ class Trainer {
   cublasHandle_t blas_ = nullptr;
   std::vector<std::vector<Gradient>> layers_;
   Tensor copies_;
-  Tensor peers_copies_;
+  Tensor peers_copies_;       ///< in the peer's memory
+  Tensor peers_copies_here_;  ///< where this device's kernels may read them
   std::vector<SharedTensor> shared_;
   __nv_bfloat16* input_ = nullptr;
   __nv_bfloat16* output_ = nullptr;
