@@ -12,9 +12,10 @@ class Runtime;
 ///
 /// A device must not be waited for while one of its streams is being captured: the wait is refused, and the
 /// capture fails. Programs do not see these captures, and any of their threads may wait. So a wait first lets
-/// the captures end that have begun, which takes them little time, and no capture begins while a wait does.
-/// Neither holds the other up for longer than `longest_delay`: the wait may be for what the other thread does
-/// next, and a capture that begins later does it no harm. An extension of the runtime; thread-safe.
+/// the captures end that have begun, which takes them little time, and no capture begins meanwhile, or while
+/// the wait lasts. Neither holds the other up for longer than `longest_delay`: the wait may be for what the
+/// other thread does next, and a capture that begins later does it no harm. An extension of the runtime;
+/// thread-safe.
 class CaptureGate {
  public:
   explicit CaptureGate(Runtime& /*runtime*/) {}
@@ -22,7 +23,7 @@ class CaptureGate {
   /// A capture, from before it begins until after it has ended.
   class Capture {
    public:
-    explicit Capture(CaptureGate& gate) : gate_(gate) { gate_.enter(gate_.captures_, gate_.waits_); }
+    explicit Capture(CaptureGate& gate) : gate_(gate) { gate_.begin_capture(); }
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
     ~Capture() { gate_.leave(gate_.captures_); }
@@ -33,7 +34,7 @@ class CaptureGate {
   /// A wait for a device.
   class Wait {
    public:
-    explicit Wait(CaptureGate& gate) : gate_(gate) { gate_.enter(gate_.waits_, gate_.captures_); }
+    explicit Wait(CaptureGate& gate) : gate_(gate) { gate_.begin_wait(); }
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
     ~Wait() { gate_.leave(gate_.waits_); }
@@ -43,14 +44,14 @@ class CaptureGate {
   };
 
  private:
-  /// Counts one more of `mine` once there are none of `others`, or after `longest_delay`.
-  void enter(int& mine, const int& others);
+  void begin_capture();
+  void begin_wait();
   void leave(int& mine) noexcept;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   int captures_ = 0;
-  int waits_ = 0;
+  int waits_ = 0;  ///< those that let captures end, too
 };
 
 }  // namespace tutti
