@@ -84,8 +84,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   [[nodiscard]] int size() const override;
   /// Takes at most 64 MiB per rank, and 1 GiB of all: Error(invalid_argument) otherwise, and on all ranks
   /// where they give different lengths. Throws Error(peer_unavailable) on all ranks where one is gone, naming
-  /// it, and Error(timeout) when this rank's timeout is over, naming those that give nothing. After an error
-  /// the exchange can only be destroyed.
+  /// it, and Error(timeout) when the timeout of this rank, or of another that waits with it, is over, naming
+  /// those that give nothing. After an error the exchange can only be destroyed.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   /// Waits for the shorter of `timeout` and the one before it, from now on.
   void limit_waits(std::chrono::milliseconds timeout) override;

@@ -15,7 +15,7 @@
 namespace tutti::tcp {
 namespace {
 
-/// What another rank knows of the meeting.
+/// The way of another rank to rank 0: connects, proves who it is, and waits for the others.
 class Arrival {
  public:
   Arrival(const Rendezvous& rendezvous, const std::vector<Address>& addresses,
@@ -46,6 +46,7 @@ class Arrival {
         Descriptor line = connect_to(address, wait_);
         if (line.is_open()) return line;
       }
+      cut_off_ = 0;  // whoever closed connections there was a rank 0 that ended, or has ended too
       if (wait_.is_over()) give_up(fmt::format("rank 0 does not listen at {}", place_of(rendezvous_)));
       wait_.until_ready({});
     }
@@ -90,7 +91,7 @@ class Arrival {
   std::chrono::milliseconds timeout_;
   Wait wait_;
   std::optional<Time> rank_0_left_;
-  int cut_off_ = 0;
+  int cut_off_ = 0;  ///< how often in a row
 };
 
 }  // namespace

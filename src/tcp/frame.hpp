@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-/// What goes between processes that have let one another in.
+/// The messages of processes that have let one another in.
 namespace tutti::tcp {
 
 struct Header {
@@ -62,7 +62,7 @@ struct Line {
   bool has_asked = false;  ///< what it is waiting for
 };
 
-/// Half-way only if the wait is over.
+/// Sends header and bytes; half-way only if the wait is over.
 [[nodiscard]] Progress send_frame(const Descriptor& socket, std::span<const std::byte> bytes,
                                   const Wait& wait);
 /// Makes the header of so many bytes.

@@ -20,7 +20,7 @@
 /// has not been convinced. Nothing of what a stranger sends is looked at but the mark and the digest.
 namespace tutti::tcp {
 
-/// What is proven.
+/// Makes the key by which both ends prove that they have the secret and the job.
 [[nodiscard]] Digest key_of(const Rendezvous& rendezvous);
 
 struct Hello {

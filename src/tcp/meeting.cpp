@@ -15,7 +15,7 @@
 namespace tutti::tcp {
 namespace {
 
-/// What rank 0 knows while it waits for the others.
+/// The meeting as rank 0 holds it: it listens, lets ranks in, and watches those who have come.
 class Meeting {
  public:
   Meeting(const Rendezvous& rendezvous, const std::vector<Address>& addresses, const Wait& wait)

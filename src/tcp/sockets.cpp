@@ -69,8 +69,9 @@ void reset(Descriptor& socket) {
   socket.close();
 }
 
-/// Waits until the system has answered; false if nobody listens there, or the wait is over.
-bool is_connected(const Descriptor& socket, const Wait& wait) {
+/// Waits until the system has answered; false if nobody listens there, or time is over.
+bool is_connected(const Descriptor& socket, const Wait& wait, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
     pollfd one{.fd = socket.number(), .events = POLLOUT, .revents = 0};
     wait.until_ready({&one, 1});
@@ -79,7 +80,7 @@ bool is_connected(const Descriptor& socket, const Wait& wait) {
     getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return false;
     if ((one.revents & POLLOUT) != 0) return true;
-    if (wait.is_over()) return false;
+    if (wait.is_over() || std::chrono::steady_clock::now() >= end) return false;
   }
 }
 
@@ -166,14 +167,14 @@ Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& re
   fail_to_listen(rendezvous, error);
 }
 
-Descriptor connect_to(const Address& address, const Wait& wait) {
+Descriptor connect_to(const Address& address, const Wait& wait, std::chrono::milliseconds patience) {
   Descriptor socket = make_socket(address);
   if (!socket.is_open()) return socket;
   set_option(socket, IPPROTO_TCP, TCP_NODELAY);
   set_option(socket, SOL_SOCKET, SO_REUSEADDR);  // it keeps no port from rank 0, should it get rank 0's
   if (connect(socket.number(), pointer_to(address), address.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return {};
-    if (!is_connected(socket, wait)) return {};
+    if (!is_connected(socket, wait, patience)) return {};
   }
   if (is_connected_to_itself(socket)) reset(socket);
   return socket;

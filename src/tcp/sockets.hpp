@@ -48,22 +48,26 @@ struct Address {
   [[nodiscard]] bool is_loopback() const noexcept;
 };
 
-/// All that the name of the rendezvous may stand for. Throws Error(invalid_argument).
+/// Returns all addresses that the name of the rendezvous stands for. Throws Error(invalid_argument) if there
+/// are none.
 [[nodiscard]] std::vector<Address> addresses_of(const Rendezvous& rendezvous);
-/// "MASTER_ADDR:MASTER_PORT (10.0.0.1:29500)"
+/// Names where rank 0 listens: "10.0.0.1:29500 (MASTER_ADDR, MASTER_PORT)".
 [[nodiscard]] std::string place_of(const Rendezvous& rendezvous);
-/// At the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.
+/// Listens at the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.
 [[nodiscard]] Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& rendezvous);
-/// Closed where nobody listens.
-[[nodiscard]] Descriptor connect_to(const Address& address, const Wait& wait);
-/// A connection that somebody has made; closed, with errno, if there is none.
+/// Returns a closed descriptor where nobody listens, or where the system does not hear from there for
+/// `patience`: then other addresses have their turn, and the next attempt does not wait for the ever longer
+/// pauses at which the system repeats this one.
+[[nodiscard]] Descriptor connect_to(const Address& address, const Wait& wait,
+                                    std::chrono::milliseconds patience = std::chrono::seconds(2));
+/// Returns a connection that somebody has made; a closed one, with errno, if there is none.
 [[nodiscard]] Descriptor accept_at(const Descriptor& listener);
 
 enum class Progress : std::uint8_t { halfway, complete, closed };
-/// Without waiting; `rest` is what is left afterwards.
+/// These two do not wait; `rest` is what is left afterwards.
 [[nodiscard]] Progress receive(const Descriptor& socket, std::span<std::byte>& rest);
 [[nodiscard]] Progress send(const Descriptor& socket, std::span<const std::byte>& rest);
-/// Waits until all is there; half-way only if the wait is over.
+/// These two wait until all has gone; half-way only if the wait is over.
 [[nodiscard]] Progress receive_all(const Descriptor& socket, std::span<std::byte> bytes, const Wait& wait);
 [[nodiscard]] Progress send_all(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait);
 

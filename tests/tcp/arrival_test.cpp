@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,6 +75,34 @@ TEST(TcpArrival, TellsThatRank0HasLeft) {
                     refuses([&] { meet(as_rank(rendezvous, 1)); }, ErrorCode::timeout,
                             {"after 1 s, rank 0 does not listen at 127.0.0.1:", "it had come, and left"}));
               }});
+}
+
+TEST(TcpArrival, BlamesNoOtherProgramForWhatEndsUnanswered) {
+  tcp::Rendezvous rendezvous = local_rendezvous(2);
+  rendezvous.timeout = 1s;
+  std::string error;
+  on_threads({[&] {
+                const Descriptor listener = tcp::listen_at(tcp::addresses_of(rendezvous), rendezvous);
+                while (!tcp::accept_at(listener).is_open()) std::this_thread::sleep_for(1ms);
+              },
+              [&] { error = test::error_of([&] { meet(as_rank(rendezvous, 1)); }); }});
+  EXPECT_TRUE(test::mentions(error, {"rank 0 does not listen"}));
+  EXPECT_EQ(error.find("another program"), std::string::npos) << error;
+}
+
+TEST(TcpArrival, DoesNotWaitForOneAddressAlone) {
+  const test::Listener deaf(0);
+  tcp::Rendezvous rendezvous = local_rendezvous(2);
+  rendezvous.port = deaf.port();
+  const tcp::Address address = tcp::addresses_of(rendezvous).front();
+  const tcp::Exchange::Watch no_watch;
+  std::vector<Descriptor> waiting;  // as many as the system keeps for a listener that accepts none
+  const tcp::Wait wait(60s, no_watch);
+  do {
+    waiting.push_back(tcp::connect_to(address, wait, 50ms));
+  } while (waiting.back().is_open() && waiting.size() < 10);
+  EXPECT_FALSE(waiting.back().is_open());
+  EXPECT_FALSE(wait.is_over());
 }
 
 TEST(TcpArrival, SilenceIsNoAnswerAndLastsUntilTheTimeout) {

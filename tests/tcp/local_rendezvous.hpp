@@ -29,13 +29,13 @@ inline sockaddr_in loopback(int port) {
   return address;
 }
 
-/// Somebody else's, on a port of the loopback address that the system has chosen.
+/// Somebody else's socket that listens on a port of the loopback address that the system has chosen.
 class Listener {
  public:
-  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Listener(int backlog = 16) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in address = loopback(0);
     EXPECT_EQ(bind(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(socket_.number(), 16), 0);
+    EXPECT_EQ(listen(socket_.number(), backlog), 0);
   }
   [[nodiscard]] int port() const {
     sockaddr_in address{};
