@@ -17,7 +17,7 @@
 /// which differ hear of it before anything has been added up.
 namespace tutti::collectives {
 
-/// A list of arguments in words, each with its name.
+/// A list of arguments in words, each with its name. Ranks compare the words in order.
 class GivenAlike {
  public:
   struct Item {

@@ -104,6 +104,20 @@ TEST(DifferingArguments, OfOptimizersAreRefusedOnAllRanks) {
   });
 }
 
+TEST(DifferingArguments, AreAlikeInBothFormsOfReplicate) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator(exchange, {.devices = {0}});
+    const std::vector<Tensor> parameters{of({3}).fill_(exchange.rank()), of({5})};
+    std::vector<std::vector<Tensor>> replicas{parameters};
+    if (exchange.rank() == 1) {
+      replicate(communicator, Lists{parameters}, 2);
+    } else {
+      replicas = replicate(communicator, parameters, 2);
+    }
+    EXPECT_EQ(replicas[0][0].to_vector<float>(), std::vector<float>(3, 2));
+  });
+}
+
 TEST(DifferingArguments, OfBucketsAreRefusedOnAllRanks) {
   expect_refusals({
       {"shapes",
