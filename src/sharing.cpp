@@ -231,8 +231,28 @@ int device_here(Runtime& runtime, const SharedTensorWords& words) {
                           words.device, runtime.device_count()));
 }
 
-/// The lock that tells the other process that its memory is open. It is this process's alone, as children of
-/// it may live longer.
+[[noreturn]] void refuse_unshared(const SharedTensorWords& words, const std::string& reason, int error = 0) {
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("open_shared_tensor: handle is of a tensor of process {}, which does not share it "
+                          "with this one, or no longer: {}",
+                          words.control.process, reason),
+              error);
+}
+
+UnsharedDescriptor lock_file_of(const SharedTensorWords& words) {
+  Descriptor file;
+  try {
+    file = SharedMemory::open_file(words.control);
+  } catch (const Error& error) {
+    refuse_unshared(words, error.what(), error.native_code());
+  }
+  UnsharedDescriptor lock(file);
+  if (!lock.is_open()) refuse_unshared(words, std::strerror(errno), errno);
+  return lock;
+}
+
+/// Takes the lock that tells the other process that its memory is open. It is this process's alone, as
+/// children of it may live longer.
 UnsharedDescriptor lock_of(const SharedTensorWords& words) {
   if (SharedMemory::is_own(words.control)) {
     throw Error(
@@ -240,19 +260,11 @@ UnsharedDescriptor lock_of(const SharedTensorWords& words) {
         "open_shared_tensor: handle is of this process's own memory, expected another process's: copy "
         "the tensor");
   }
-  UnsharedDescriptor lock(SharedMemory::open_file(words.control));
-  if (!lock.is_open()) {
-    throw Error(ErrorCode::peer_unavailable,
-                fmt::format("open_shared_tensor: the memory that process {} shares cannot be locked: {}",
-                            words.control.process, std::strerror(errno)));
-  }
+  UnsharedDescriptor lock = lock_file_of(words);
   const SharedMemory control(words.control);
   const bool is_locked = flock(lock.number(), LOCK_SH | LOCK_NB) == 0;
-  if (!is_locked || control_in(control).is_withdrawn.load(std::memory_order_acquire) != 0) {
-    throw Error(ErrorCode::peer_unavailable,
-                fmt::format("open_shared_tensor: process {} does not share the tensor any more",
-                            words.control.process));
-  }
+  if (!is_locked || control_in(control).is_withdrawn.load(std::memory_order_acquire) != 0)
+    refuse_unshared(words, "it has been withdrawn");
   return lock;
 }
 

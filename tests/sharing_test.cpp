@@ -153,7 +153,8 @@ TEST(Sharing, KeepsMemoryUntilAllHaveClosedIt) {
     all_together(exchange);
     EXPECT_EQ(opened->to_vector<float>(), std::vector<float>(1000, 3));
     EXPECT_TRUE(refuses([&] { static_cast<void>(open_shared_tensor(handle.span())); },
-                        ErrorCode::peer_unavailable, {}));
+                        ErrorCode::peer_unavailable,
+                        {"open_shared_tensor: handle is of a tensor of process"}));
     opened.reset();
     ipc_collect();
     synchronize(0);
