@@ -3,6 +3,7 @@
 
 #include "backend/thread.hpp"
 #include "blocking_call.hpp"
+#include "capture_gate.hpp"
 #include "collectives/arguments.hpp"
 #include "environment.hpp"
 #include "log.hpp"
@@ -188,6 +189,8 @@ void CommunicatorCollectives::Impl::end_launches() {
   }
   for (const Device device : context->devices()) {
     try {
+      // A wait that another thread's capture refuses would let memory go that launches still use.
+      const CaptureGate::Wait wait(context->runtime().extension<CaptureGate>());
       context->runtime().backend().synchronize_device(device.index());
     } catch (const Error&) {
       continue;  // failed work is over as well
