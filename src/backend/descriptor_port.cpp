@@ -128,7 +128,7 @@ bool has_something(const Descriptor& line, Clock::time_point deadline) {
   }
 }
 
-/// Whether who has connected ran then as this process's user, or as root. The kernel tells.
+/// Tells whether a visitor ran as this process's user, or as root, when it connected: the kernel knows.
 bool is_of_same_user(const Descriptor& line) noexcept {
   ucred visitor{};
   socklen_t length = sizeof visitor;

@@ -69,7 +69,7 @@ class Arrival {
       log_warning(fmt::format("rank 0 has left {} before all had come: rank {} waits for it to come again",
                               place_of(rendezvous_), rendezvous_.rank));
     } else {
-      // What always ends like this is not asked all the time.
+      // A program that closes every connection is asked less and less often.
       for (int looks = 0; looks < cut_off_ && !wait_.is_over(); ++looks) wait_.until_ready({});
       cut_off_ = std::min(cut_off_ + 1, most_looks);
     }

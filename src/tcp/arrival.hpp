@@ -11,8 +11,8 @@
 
 namespace tutti::tcp {
 
-/// All other ranks: go to rank 0, wait until all have come, and return the line to it. Where rank 0 ends
-/// before that, they wait for it to come again. Throws as the constructor of `Exchange`.
+/// Goes to rank 0, as all other ranks do, waits until all have come, and returns the line to it. If rank 0
+/// ends before that, waits for it to come again. Throws as the constructor of `Exchange`.
 [[nodiscard]] Line meet_at_rank_0(const Rendezvous& rendezvous, const std::vector<Address>& addresses,
                                   std::chrono::milliseconds timeout, const Exchange::Watch& watch);
 

@@ -27,7 +27,7 @@ struct Hello {
   std::array<char, 16> mark;
   std::array<std::byte, 32> nonce;
 };
-/// Who has connected.
+/// The place among the ranks that somebody who has connected claims.
 struct Claim {
   std::int32_t rank = 0;
   std::int32_t size = 0;
@@ -37,7 +37,7 @@ struct Proof {
   Digest digest;
 };
 
-/// Who has connected to rank 0, and has still to prove that it is of the job.
+/// A connection to rank 0 whose other end has still to prove that it is of the job.
 class Visitor {
  public:
   Visitor(Descriptor socket, const Digest& key);
@@ -65,7 +65,7 @@ class Visitor {
   [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
 
  private:
-  /// All that is read of a stranger.
+  /// The bytes that are read of a stranger, and no more than these.
   struct Taken {
     Hello hello;
     Proof proof;

@@ -104,7 +104,7 @@ class Meeting {
     }
   }
   void tell(int rank) {
-    // Who has not read the last one is no longer there.
+    // There is room for a note unless the rank has long read none: then it is no longer there.
     if (send_note(line(rank).socket, absences()) != Progress::complete) miss(rank, Roster::Departure::left);
   }
   void tell_those_who_asked() {

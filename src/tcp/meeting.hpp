@@ -10,7 +10,7 @@
 
 namespace tutti::tcp {
 
-/// Rank 0: waits until all other ranks have come, and returns a line to each, by rank, and a closed one in
+/// Waits on rank 0 until all other ranks have come, and returns a line to each, by rank, and a closed one in
 /// place of its own. A rank whose connection ends before all have come may come again until then. Throws as
 /// the constructor of `Exchange`, and tells all who have come.
 [[nodiscard]] std::vector<Line> meet_all(const Rendezvous& rendezvous, const std::vector<Address>& addresses,

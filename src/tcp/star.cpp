@@ -136,7 +136,7 @@ void Exchange::Star::hear(int rank, std::vector<int>& awaited, std::span<std::by
   const bool has_come = progress == Progress::complete && std::erase(awaited, rank) == 1;
   if (has_come) take_part(rank, all);
   if (const auto note = incoming.take_note()) answer(rank, *note, awaited, wait);
-  // Who has given its part says nothing but notes until it gets those of all.
+  // A rank that has given its part says nothing but notes until it gets those of all.
   if (progress != Progress::halfway && !has_come)
     end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
 }
@@ -197,7 +197,7 @@ void Exchange::Star::gather_by_rank_0(std::span<const std::byte> mine, std::span
   const Wait wait(timeout_, watch_);
   Line& line = lines_.front();
   line.incoming.expect(all.size());
-  // Where rank 0 has left, what it has said before is still to be read. Nothing may follow what is half sent.
+  // If rank 0 has left, its last words are still to be read. Nothing may follow what is half sent.
   const bool is_half_sent = send_frame(line.socket, mine, wait) == Progress::halfway;
   std::string news = silence_of({0});
   const Progress progress =

@@ -43,7 +43,7 @@ struct Signature {
   std::uint64_t elements = 0;
   std::uint64_t shape = 0;      ///< a hash of all sizes and element types that must agree
   std::uint64_t operation = 0;  ///< a hash of the factors, of the text of what is compiled, or the purpose
-  // What follows is not compared: the hashes have it.
+  // The members that follow are not compared: the hashes have them.
   /// Lengths of the local members along `dim`, where the collective has sizes of their own.
   std::array<std::uint64_t, most_local_members> lengths{};
   /// The first sizes: of dimensions; behind them elements of parts, or of a list's tensors, with the element
@@ -52,7 +52,7 @@ struct Signature {
   /// The first factors; or, letter by letter, the name of the function that is compiled, or the purpose.
   std::array<std::uint64_t, most_factors> operation_words{};
 
-  /// Whether there is more to it than what every call has, which ends with `operation`.
+  /// Tells whether any member behind `operation` says something of this call.
   [[nodiscard]] bool has_more() const noexcept {
     return traits_of(collective).has_own_sizes || size_count > 0 || operation_size > 0;
   }
@@ -65,7 +65,7 @@ struct Signature {
   }
   void hide_sizes() noexcept { size_count = dims; }
   void set_operation(const ReduceOp& reduction);
-  /// What a call without an operation is made for, in a word, which is compared too.
+  /// Says in a word, which is compared too, what a call without an operation is made for.
   void set_purpose(std::string_view purpose) noexcept { set_text(purpose, purpose); }
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
@@ -92,9 +92,9 @@ struct Signature {
  private:
   void set_text(std::string_view shown, std::string_view text) noexcept;
 };
-/// What it reduces by: "premul_sum with factor 2", for instance.
+/// Says what the call reduces by: "premul_sum with factor 2", for instance.
 [[nodiscard]] std::string operation_in_words(const Signature& signature);
-/// All that is compared, as far as it fits: for instance "broadcast of 1024 float32, root 0 (shapes
+/// Shows all that is compared, as far as it fits: for instance "broadcast of 1024 float32, root 0 (shapes
 /// 1b2c3d4e)".
 [[nodiscard]] std::string to_string(const Signature& signature);
 

@@ -25,8 +25,8 @@ struct SharedEvent {
 };
 static_assert(sizeof(SharedEvent) <= sizeof(SharedEventHandle));
 
-/// Where the marks of another process's event are. Throws Error(invalid_argument) if the handle is not of
-/// one.
+/// Returns where the marks of another process's event are. Throws Error(invalid_argument) if the handle is
+/// not of one.
 SharedMemory::Handle memory_of(int device, const SharedEventHandle& handle, std::size_t bytes) {
   const auto refuse = [device](const std::string& reason) {
     throw Error(ErrorCode::invalid_argument,
