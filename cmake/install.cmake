@@ -58,8 +58,8 @@ install(
   COMPONENT dev
 )
 
-# For pkg-config: what the linker needs beside a static library. It is among the public libraries, as there is no shared one that
-# would need less; and there is no -pthread, which nvcc does not know.
+# pkg-config gives what the linker needs beside a static library with and without --static, as a tutti.pc is of one kind of library
+# alone. There is no -pthread, which nvcc does not know.
 set(tutti_pc_libs "")
 set(tutti_pc_cudalibdir "")
 if(tutti_type STREQUAL STATIC_LIBRARY)

@@ -65,7 +65,7 @@ class Columns {
   };
 
   [[nodiscard]] static std::vector<Column> identifying(const Options& options);
-  /// Columns of a smaller turn are left out before others.
+  /// Tells when a column is left out: those of a smaller turn go before others.
   [[nodiscard]] static std::size_t turn_of(const Column& column, const Options& options) noexcept;
   [[nodiscard]] std::size_t width() const;
   void leave_out(std::size_t width, const Options& options);

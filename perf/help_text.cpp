@@ -9,7 +9,7 @@ namespace tutti::perf {
 namespace {
 
 constexpr std::size_t width_of_names = 30;
-constexpr std::size_t least_beside = 30;  ///< that what options do has beside their names
+constexpr std::size_t least_beside = 30;  ///< the least width of descriptions beside the names
 constexpr std::size_t indent_below = 6;
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace tutti::perf {
 
-/// Why a file was not read, such as "Permission denied".
+/// Says why a file was not read, such as "Permission denied".
 struct NotRead {
   std::string reason;
 };

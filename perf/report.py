@@ -84,7 +84,7 @@ def read(files):
 
 
 def file_in_folder(option, path):
-    """A file to write, in a folder that is made."""
+    """Makes the folder of a file that is to be written, and opens the file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,7 +93,7 @@ def file_in_folder(option, path):
 
 
 def reasons_in(file, checks):
-    """{file of results: {step: why it did not end well}}, which has all such steps that pages show, and no others."""
+    """Reads {file of results: {step: why it did not end well}}: of each failed step of `checks`, and of no other."""
     try:
         with open(file, "rb") as stream:
             reasons = tomllib.load(stream)

@@ -50,7 +50,7 @@ class PartFile:
         for number in range(1, 1001):
             self.path = f"{place.target}.{os.getpid()}{'' if number == 1 else f'-{number}'}.part"
             try:
-                # Nobody reads what only those may who could read the older file.
+                # Until it has the older file's permissions, nobody else may read it.
                 permissions = 0o600 if place.status else 0o666
                 self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOCTTY, permissions)
                 return
@@ -67,7 +67,7 @@ class PartFile:
             os.unlink(self.path)
 
     def take_place(self):
-        """Whether it has been possible."""
+        """Puts the file in its place, and returns whether that was possible."""
         try:
             if self.place.status:
                 resemble(self.file, self.place.status)

@@ -18,7 +18,7 @@ constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t usual_width = 80;
 constexpr std::size_t widest_text = 120;
 
-/// What the variable COLUMNS says; nothing if it is no number above 0.
+/// Reads the variable COLUMNS; returns nothing if it is no number above 0.
 std::optional<std::size_t> columns_of_environment() {
   const char* const columns = std::getenv("COLUMNS");
   if (columns == nullptr) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<std::size_t> columns_of_environment() {
   return width;
 }
 
-/// The width of the terminal that the standard output is, if it is one that tells.
+/// Returns the width of the terminal that the standard output is, if it is one and tells its width.
 std::optional<std::size_t> columns_of_terminal() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
@@ -74,7 +74,7 @@ void add_words(Lines& lines, std::string_view words) {
   }
 }
 
-/// Where the last column of a line begins: behind two spaces or more.
+/// Finds where the last column of a line begins, which two spaces or more separate from those before it.
 std::size_t last_column_of(std::string_view line) {
   const std::size_t gap = line.rfind("  ");
   return std::min(line.find_first_not_of(' ', gap), line.size());

@@ -117,7 +117,7 @@ def is_shown(line, chart):
 
 
 def time_in_words(chart):
-    """What the lines of a chart call their time."""
+    """Names the time that the lines of a chart show."""
     kinds = {line.run.document["settings"]["time"] for line in chart.lines}
     if len(kinds) > 1:
         return "Time of a call, back to back or, where the legend says so, latency"

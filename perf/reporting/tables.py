@@ -138,13 +138,13 @@ def file_name(machine):
 
 
 def shown_steps(check):
-    """The steps of a run that pages tell of: none of a run without tests."""
+    """Returns the steps of a run that pages show: none of a run without tests."""
     shown = [step for step in check.steps if re.search(r"tests|memcheck|racecheck|sanitizers|build", step["name"])]
     return shown if any(not step["name"].startswith("build") for step in shown) else []
 
 
 def step_of(check, step, reasons):
-    """A step of a run in words; of one that did not end well, its reason too."""
+    """Describes a step of a run; if it did not end well, with the reason."""
     text = f"{step['name']}: {step['outcome']}, {step['seconds']} s"
     reason = reasons.get(check.file, {}).get(step["name"])
     return f"{text} ({reason})" if reason else text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Does what docs/building.md, the file PAGE, tells a project to write below a heading, whose target is a program `trainer`.
+# Runs the CMake code that a page, the file PAGE, has below a heading. It is about a target `trainer`, which is there before.
 function(do_what_is_written_below heading)
   set(block ${CMAKE_BINARY_DIR}/block.cmake)
   execute_process(
