@@ -33,6 +33,13 @@ std::string name_in(const std::string& text) {
   }
 }
 
+/// A macro called with a call of itself, and so on.
+std::string nested(const std::string& macro, int depth) {
+  std::string text = "x";
+  for (int i = 0; i < depth; ++i) text = macro + "(" + text + ")";
+  return text;
+}
+
 void expect_f(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) EXPECT_EQ(name_in(text), "f") << text;
 }
@@ -131,6 +138,11 @@ TEST(JitText, HasItsMacrosReplaced) {
       "#define CAT(a, b) a ## b\n#define NAME(x) CAT(x, _of)\n" + helper + "#undef CAT\n" + function,
       "#define ID(...) __VA_ARGS__\nID(template <class T, class U = int>) ID(T f)(T a) { return a; }\n",
       "#define LAST(a, rest...) rest\nLAST(x, template <class T, class U = int> T f(T a)) { return a; }\n",
+      "#define CALL(name, ...) name(a, ## __VA_ARGS__)\n" + helper + head +
+          "T f(T a, T b) { return CALL(g) + CALL(helper, (b)); }\n",
+      "#define LIST(T, a, rest...) (T a, ##rest)\n" + head + "T f LIST(T, a) { return a; }\n",
+      "#define NONE(x)\n#define TWICE(x) NONE(x x)\n" + nested("TWICE", 40) + "\n" + function,
+      "_Pragma(\"GCC diagnostic push\") " + function + "_Pragma(\"GCC diagnostic pop\")\n",
       "#define TEXT(x) #x\nconst char* s = TEXT(template <class T> T g(T a) {});\n" + function,
       "#define f_name f\n" + head + "T f_name(T a) { return a; }\n",
       "#define helper helper\n" + helper + function,
@@ -146,6 +158,11 @@ TEST(JitText, HasItsMacrosReplaced) {
            "UNKNOWN(f)\n",
        "a declaration without an end"},
       {"#define FN template <typename T> T\n" + helper + "FN f(T a)\n#if 1\n", "without #endif"},
+      {"#define A(n, ...) __VA_OPT__(n)\n" + function, "__VA_OPT__, which C++17 does not have"},
+      {"#define X 1\n#pragma push_macro(\"X\")\n#undef X\n#pragma pop_macro(\"X\")\n" + helper +
+           "#ifdef X\n" + function + "#endif\n",
+       "a pragma push_macro, after which it is not known which macros there are (line 2)"},
+      {"_Pragma(\"pop_macro(\\\"X\\\")\") " + function, "a pragma pop_macro"},
       {helper + "FROM_A_HEADER(f)\n", "a declaration without an end"},
       {helper + "FROM_A_HEADER(f) { return a; }\n", "the function \"FROM_A_HEADER\" (line 2)"},
   });
@@ -199,6 +216,8 @@ TEST(JitText, HasDeclaratorsOfAllKinds) {
       "template <class T> requires requires(T x) { x + x; } || std::integral<T> T f(T a) { return a; }",
       "template <class T> T f(T a) requires number<T> && requires(T x) { x > 1; } { return a; }",
       "template <class T> T f(T a) { return a < 1 ? a : a > 2 ? a : T{}; };;",
+      "extern \"C++\" template <class T> T f(T a) { return a; }",
+      "extern \"C\" int puts(const char*); __extension__ template <class T> T f(T a) { return a; }",
       "template <typename T> T f(T a) <% return a <: 0 :>; %>",
   });
   expect_refused({
@@ -300,6 +319,12 @@ TEST(JitText, EndsWhateverIsCutOffOrChanged) {
     outcome(many);
     outcome("#if " + many + "\n#endif\n" + function);
   }
+  std::string doubling = "#define NONE(x)\n#define LEAVES_OUT(x) NONE(x)\n#define A0(x) x\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string one = " A" + std::to_string(i - 1) + "(x)";
+    doubling += "#define A" + std::to_string(i) + "(x) LEAVES_OUT(" + one + one + ")\n";
+  }
+  expect_refused({{doubling + "A39(1)\n" + function, "which becomes too much to read"}});
   std::string conditions;
   for (int i = 0; i < 30; ++i) conditions += "#ifdef A" + std::to_string(i) + "\n#endif\n";
   expect_refused({{conditions + function, "ways to be read"}});

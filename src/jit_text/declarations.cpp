@@ -13,11 +13,11 @@ namespace tutti::jit_text {
 namespace {
 
 /// Words whose brackets are no parameters.
-constexpr std::array<std::string_view, 14> words_with_brackets{
+constexpr std::array<std::string_view, 13> words_with_brackets{
     "__attribute__",     "__attribute",      "__declspec",  "__align__",
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "alignas",
     "decltype",          "noexcept",         "throw",       "typeof",
-    "__typeof__",        "_Pragma"};
+    "__typeof__"};
 constexpr std::array<std::string_view, 4> class_keys{"class", "struct", "union", "enum"};
 constexpr std::array<std::string_view, 6> statements{"using",  "typedef", "static_assert",
                                                      "friend", "concept", "asm"};
@@ -73,7 +73,7 @@ class Reader {
   }
 
   void read_one() {
-    if (take(";")) return;
+    if (take(";") || take("__extension__")) return;
     if (is("}")) {
       if (scopes_.empty()) fail("a \"}\" that closes nothing");
       scopes_.pop_back();
@@ -81,10 +81,9 @@ class Reader {
       return;
     }
     if (is("namespace") || (is("inline") && peek(1).is("namespace"))) return read_namespace();
-    const bool is_of_a_language = is("extern") && peek(1).kind == TokenKind::literal;
-    if (is_of_a_language && peek(2).is("{")) {
-      at_ += 3;
-      scopes_.emplace_back();
+    if (is("extern") && peek(1).kind == TokenKind::literal) {
+      at_ += 2;
+      if (take("{")) scopes_.emplace_back();
       return;
     }
     if (is("template") || (is("extern") && peek(1).is("template"))) return read_template();

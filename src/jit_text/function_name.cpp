@@ -33,6 +33,11 @@ struct Reading {
   friend bool operator==(const Reading&, const Reading&) = default;
 };
 
+/// Tells whether the whole text is refused for the problem of one reading.
+bool is_refused(const Reading& reading) {
+  return reading.has_template && !reading.problem.empty();
+}
+
 bool is_defined_template(const Function& function) {
   return function.is_template && function.is_defined;
 }
@@ -101,6 +106,7 @@ Reading reading_of(const Tokens& tokens) {
   do {
     try {
       readings.push_back(reading_of(jit_text::functions_of(tokens, choices)));
+      if (is_refused(readings.back())) return readings.back();
     } catch (const Unreadable& error) {
       if (!failure) failure = error;
     }
@@ -123,6 +129,7 @@ Reading reading_of(std::string_view source) {
   std::vector<Reading> readings;
   do {
     if (const auto text = jit_text::preprocessed(tokens, choices)) readings.push_back(reading_of(*text));
+    if (!readings.empty() && is_refused(readings.back())) return readings.back();
   } while (choices.next());
   if (readings.empty()) return {.problem = "an #error"};
   return common(std::move(readings), choices);

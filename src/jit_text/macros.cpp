@@ -8,8 +8,7 @@
 namespace tutti::jit_text {
 namespace {
 
-constexpr std::size_t most_tokens = 200'000;
-constexpr int deepest = 50;
+constexpr std::size_t most_replaced = 200'000;
 
 /// The literal that `#` makes of an argument. What it says matters to nobody here.
 Token in_quotes(const Tokens& tokens, std::size_t line) {
@@ -44,6 +43,9 @@ void Macros::define(std::span<const Token> tokens) {
   }
   if (body <= tokens.size())
     macro.body.assign(tokens.begin() + static_cast<std::ptrdiff_t>(body), tokens.end());
+  const auto has_options = [](const Token& token) { return token.is("__VA_OPT__"); };
+  if (macro.is_variadic && std::ranges::any_of(macro.body, has_options))
+    throw Unreadable("__VA_OPT__, which C++17 does not have and compilers read differently", name.line);
   macros_[name.text] = std::move(macro);
 }
 
@@ -70,7 +72,7 @@ std::optional<Macros::Arguments> Macros::arguments_of(const Macro& macro, const 
 }
 
 Tokens Macros::replacement(const Macro& macro, const Token& name, const Arguments& arguments,
-                           int depth) const {
+                           Effort effort) const {
   const auto argument_of = [&](const Token& token) -> const Tokens* {
     if (!macro.parameters || !token.is_name()) return nullptr;
     static const Tokens none;
@@ -78,6 +80,16 @@ Tokens Macros::replacement(const Macro& macro, const Token& name, const Argument
     if (found == macro.parameters->end()) return nullptr;
     const auto index = static_cast<std::size_t>(found - macro.parameters->begin());
     return index < arguments.size() ? &arguments[index] : &none;
+  };
+  // Each argument is expanded once: nested ones would take twice as long at every level.
+  std::map<const Tokens*, Tokens> expanded;
+  const auto expansion_of = [&](const Tokens& argument) -> const Tokens& {
+    const auto [found, is_new] = expanded.try_emplace(&argument);
+    if (is_new) found->second = expand(argument, {effort.depth + 1, effort.replaced});
+    return found->second;
+  };
+  const auto is_rest = [&](const Token& token) {
+    return macro.is_variadic && token.is_name() && token.text == macro.parameters->back();
   };
   Tokens made;
   bool pastes = false;
@@ -93,7 +105,12 @@ Tokens Macros::replacement(const Macro& macro, const Token& name, const Argument
         argument_of(macro.body[i + 1]) != nullptr) {
       part = {in_quotes(*argument_of(macro.body[++i]), name.line)};
     } else if (const Tokens* const argument = argument_of(token)) {
-      part = is_pasted ? *argument : expand(*argument, depth + 1);
+      part = is_pasted ? *argument : expansion_of(*argument);
+      // A comma is not pasted to the rest of the arguments, but is gone where there is none.
+      if (pastes && is_rest(token) && !made.empty() && made.back().is(",")) {
+        pastes = false;
+        if (part.empty()) made.pop_back();
+      }
       // A placeholder for what is pasted to nothing.
       if (is_pasted && part.empty()) part = {Token{.line = name.line}};
     }
@@ -106,14 +123,20 @@ Tokens Macros::replacement(const Macro& macro, const Token& name, const Argument
     token.line = name.line;
     token.hidden_from.insert(token.hidden_from.end(), name.hidden_from.begin(), name.hidden_from.end());
     token.hidden_from.push_back(name.text);
+    effort.replaced += token.hidden_from.size();
   }
   return made;
 }
 
-Tokens Macros::expand(std::span<const Token> tokens, int depth) const {
+Tokens Macros::expand(std::span<const Token> tokens) const {
+  std::size_t replaced = 0;
+  return expand(tokens, {0, replaced});
+}
+
+Tokens Macros::expand(std::span<const Token> tokens, Effort effort) const {
+  constexpr int deepest = 50;
   Tokens rest(tokens.rbegin(), tokens.rend());
   Tokens made;
-  std::size_t replaced = 0;
   while (!rest.empty()) {
     Token token = std::move(rest.back());
     rest.pop_back();
@@ -129,9 +152,9 @@ Tokens Macros::expand(std::span<const Token> tokens, int depth) const {
       made.push_back(std::move(token));
       continue;
     }
-    const Tokens body = replacement(*macro->second, token, *arguments, depth);
-    replaced += body.size() + 1;
-    if (depth > deepest || replaced > most_tokens)
+    const Tokens body = replacement(*macro->second, token, *arguments, effort);
+    ++effort.replaced;
+    if (effort.depth > deepest || effort.replaced > most_replaced)
       throw Unreadable("the macro " + token.text + ", which becomes too much to read", token.line);
     rest.insert(rest.end(), body.rbegin(), body.rend());
   }

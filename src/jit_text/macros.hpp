@@ -27,7 +27,7 @@ class Macros {
 
   /// `tokens` with all macros replaced. Throws Unreadable if one's arguments do not end, or where there are
   /// more than a text can mean.
-  [[nodiscard]] Tokens expand(std::span<const Token> tokens) const { return expand(tokens, 0); }
+  [[nodiscard]] Tokens expand(std::span<const Token> tokens) const;
 
  private:
   struct Macro {
@@ -36,12 +36,17 @@ class Macros {
     Tokens body{};
   };
   using Arguments = std::vector<Tokens>;
+  /// What one expansion takes, with those of arguments within it.
+  struct Effort {
+    int depth;
+    std::size_t& replaced;  ///< tokens so far, each as often as it is hidden from a macro
+  };
 
-  [[nodiscard]] Tokens expand(std::span<const Token> tokens, int depth) const;
+  [[nodiscard]] Tokens expand(std::span<const Token> tokens, Effort effort) const;
   [[nodiscard]] static std::optional<Arguments> arguments_of(const Macro& macro, const Token& name,
                                                              Tokens& rest);
   [[nodiscard]] Tokens replacement(const Macro& macro, const Token& name, const Arguments& arguments,
-                                   int depth) const;
+                                   Effort effort) const;
 
   std::map<std::string, std::optional<Macro>> macros_{};  ///< nothing of those that are undefined
 };

@@ -28,8 +28,7 @@ class Preprocessor {
       if (is_directive) {
         direct(part.subspan(1), part.front().line);
       } else if (is_active()) {
-        const Tokens expanded = result_.macros.expand(part);
-        result_.tokens.insert(result_.tokens.end(), expanded.begin(), expanded.end());
+        add(result_.macros.expand(part));
       }
       at = end;
     }
@@ -48,6 +47,29 @@ class Preprocessor {
   static bool is_hash(const Token& token) { return token.begins_line && token.is("#"); }
   [[nodiscard]] bool is_active() const { return groups_.empty() || groups_.back().is_active; }
 
+  /// Adds tokens, without the pragmas among them.
+  void add(const Tokens& tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const bool is_pragma = tokens[i].is("_Pragma") && i + 3 < tokens.size() && tokens[i + 1].is("(") &&
+                             tokens[i + 2].kind == TokenKind::literal && tokens[i + 3].is(")");
+      if (!is_pragma) {
+        result_.tokens.push_back(tokens[i]);
+        continue;
+      }
+      require_no_macros(tokens[i + 2]);
+      i += 3;
+    }
+  }
+
+  /// A pragma that brings older macros back is not carried out here.
+  static void require_no_macros(const Token& pragma) {
+    for (const std::string name : {"push_macro", "pop_macro"}) {
+      if (pragma.text.find(name) != std::string::npos)
+        throw Unreadable("a pragma " + name + ", after which it is not known which macros there are",
+                         pragma.line);
+    }
+  }
+
   void direct(std::span<const Token> words, std::size_t line) {
     if (words.empty()) return;
     const std::string& name = words.front().text;
@@ -60,6 +82,7 @@ class Preprocessor {
     if (name == "define") result_.macros.define(rest);
     if (name == "undef" && !rest.empty()) result_.macros.undefine(rest.front().text);
     if (name == "error") has_error_ = true;
+    if (name == "pragma" && !rest.empty()) require_no_macros(rest.front());
   }
 
   void open(const std::string& name, std::span<const Token> condition, std::size_t line) {
