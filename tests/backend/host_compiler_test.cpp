@@ -131,7 +131,10 @@ TEST_F(HostCompiler, SaysWhatIsWrongWithTheText) {
   for (const char* const one :
        {"source:1:5: error: 'a' was not declared", "tutti:7:1: fatal error: a.h: No such file",
         "/tmp/a.s:19: Error: no such instruction", "/usr/include/a.h:3:1: error: static assertion",
-        "source:2:2: error: #error No space left on device"}) {
+        "source:2:2: error: #error No space left on device",
+        "source:2:2: error: static assertion failed: Cannot allocate memory",
+        "source:3:5: error: 'a' was not declared\n    3 | a;  // why: No space left on device",
+        "source:3:5: error: 'a' was not declared\na;  // Too many open files"}) {
     const std::string said = one;
     expect("cat <<'END'\n" + said + "\nEND\nexit 1", ErrorCode::invalid_argument,
            {"the source text does not compile: " + said});

@@ -16,9 +16,10 @@ struct ChildEnd {
 
 /// Runs a program, named by a path or as PATH finds it, and waits for its end. Thread-safe.
 ///
-/// It gets nothing of this process's but the environment, without the variables that begin with "TUTTI_", one
-/// of which is a secret; its messages are in English, and its signals are as at first. Its input is empty.
-/// The system does not tell how it ended where the process ignores SIGCHLD, or waits for all its children.
+/// It gets the environment without the variables that begin with "TUTTI_", one of which is a secret, and
+/// files that are open without O_CLOEXEC; its messages are in English, no signal is blocked, and SIGCHLD,
+/// SIGPIPE and SIGXFSZ are not ignored. Its input is empty. The system does not tell how it ended where the
+/// process ignores SIGCHLD, or waits for all its children.
 [[nodiscard]] ChildEnd run_program(const std::vector<std::string>& words);
 
 }  // namespace tutti::backend::host

@@ -131,20 +131,6 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-/// Finds the errno of what the system refused to the compiler, by the words that end a line of its messages;
-/// 0 if there are none.
-int exhaustion_in(std::string_view output) {
-  for (const std::string_view line : lines_of(output)) {
-    if (line.find("#error") != std::string_view::npos) continue;
-    if (line.find(strsignal(SIGXFSZ)) != std::string_view::npos) return EFBIG;
-    for (const int error : exhaustions) {
-      const std::string_view end = line.substr(0, line.find_last_not_of(" '\"\r") + 1);
-      if (end.ends_with(std::strerror(error))) return error;
-    }
-  }
-  return 0;
-}
-
 /// Tells whether a line is an error at a place of a source, such as "source:1:5: error: ...", and not one of
 /// the compiler's own.
 bool is_error_of_source(std::string_view line) {
@@ -157,6 +143,35 @@ bool is_error_of_source(std::string_view line) {
   before.remove_suffix(2);
   const std::string_view place = before.substr(std::min(before.rfind(':') + 1, before.size()));
   return place.size() < before.size() && place.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// Tells whether a line shows a line of the source, as "    3 | int a;" does, and says nothing itself.
+bool shows_source(std::string_view line) {
+  const std::size_t behind = line.find_first_not_of(" 0123456789");
+  return behind != std::string_view::npos && line[behind] == '|';
+}
+
+/// Tells whether a line says that the system refused something, in words that stand at its end.
+bool tells_of(std::string_view line, std::string_view words) {
+  line = line.substr(0, line.find_last_not_of(" '\"\r") + 1);
+  if (!line.ends_with(words)) return false;
+  line.remove_suffix(words.size());
+  return line.ends_with(": ") || line.ends_with(": '");
+}
+
+/// Finds the errno of what the system refused to the compiler, by the words of its messages; 0 if there are
+/// none. Words of the text, as in a static_assert, are in lines that show the source, and in errors at a
+/// place of it that are not fatal.
+int exhaustion_in(std::string_view output) {
+  for (const std::string_view line : lines_of(output)) {
+    const bool is_fatal = line.find("fatal error: ") != std::string_view::npos;
+    if (shows_source(line) || (is_error_of_source(line) && !is_fatal)) continue;
+    if (line.find(strsignal(SIGXFSZ)) != std::string_view::npos) return EFBIG;
+    for (const int error : exhaustions) {
+      if (tells_of(line, std::strerror(error))) return error;
+    }
+  }
+  return 0;
 }
 
 /// Throws what it says, if that is that the text is wrong; or that the system refuses it something.
