@@ -315,7 +315,7 @@ struct TeamCounters {
   alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over, or whose last task has begun
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
   std::uint32_t arrived = 0;  ///< parts of the running task that have begun, or come to its end or its middle
-  TeamRecord record;
+  TeamRecord record{};
 
   /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
   /// then, how many have been received.

@@ -79,7 +79,7 @@ TEST_F(NotedCalls, ThatSeemToDifferOnceEndNothing) {
 }
 
 TEST_F(NotedCalls, WaitForNoRankThatHasLeftBehindThem) {
-  for (const std::size_t member : {0, 1, 2}) begin_replay(member, 5, 1);
+  for (const std::size_t member : {0U, 1U, 2U}) begin_replay(member, 5, 1);
   end_replay(1);
   rooms_.state.status(1).state = RankStatus::left;
   look();
@@ -105,7 +105,7 @@ TEST_F(NotedCalls, ThatWaitTooLongNameThoseWhoHaveNotBegunThem) {
 
 TEST_F(NotedCalls, ThatWaitTooLongNameThoseWhoHaveNotCompletedThem) {
   begin_replay(0, 5, 1);
-  for (const std::size_t member : {1, 2}) begin_replay(member, 5, 1);
+  for (const std::size_t member : {1U, 2U}) begin_replay(member, 5, 1);
   end_replay(2);
   EXPECT_TRUE(becomes_true([&] {
     look();
