@@ -33,7 +33,6 @@ namespace {
 using test::expect_all_right;
 using test::refuses;
 using transport::team::gather;
-using transport::team::synchronize;
 
 using Handle = std::array<std::byte, sizeof(SharedTensorWords)>;
 
@@ -58,7 +57,7 @@ void share_with(const std::function<void(const Handle&)>& use) {
     if (exchange.rank() == 0) shared.emplace(full({1000}, 7, {.device = 0}).narrow(0, 10, 500));
     const Handle handle = sent_to_all(exchange, shared);
     if (exchange.rank() == 1) use(handle);
-    synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
@@ -157,7 +156,7 @@ TEST(SharedHandles, OfEventsWithOneBitChangedAreRefused) {
     if (exchange.rank() == 1) {
       EXPECT_TRUE(Event::from_ipc_handle(0, handle).query());
     }
-    synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
@@ -186,7 +185,7 @@ TEST(SharedHandles, AreOfNoUseToAnotherUser) {
                             ErrorCode::peer_unavailable, reasons));
       }
     }
-    synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
@@ -202,7 +201,7 @@ TEST(SharedHandles, AreOpenedByTheSameUserAlsoWhereProcIsClosed) {
       }
     }
     if (exchange.rank() == 1) expect_that_it_opens(handle);
-    synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
