@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -21,11 +22,14 @@ namespace {
 constexpr std::chrono::milliseconds trace_patience{1000};
 constexpr std::string_view list_end = "\n]\n";
 
-std::string with_process(std::string path) {
+/// Fills in the process, and the folder that it is in now: it may go to another one.
+std::string whole_path(std::string path) {
   constexpr std::string_view mark = "%p";
   for (std::size_t at = 0; (at = path.find(mark, at)) != std::string::npos;)
     path.replace(at, mark.size(), std::to_string(getpid()));
-  return path;
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
 }
 
 bool write_all(int file, std::string_view text) {
@@ -35,7 +39,7 @@ bool write_all(int file, std::string_view text) {
 }  // namespace
 
 TraceFile::TraceFile(std::string path, std::string_view first)
-    : path_(with_process(std::move(path))), unwritten_(fmt::format("[\n{}", first)) {
+    : path_(whole_path(std::move(path))), unwritten_(fmt::format("[\n{}", first)) {
   const files::Place place(path_);
   if (!place.is_stream() && place.may_be_written()) part_ = files::PartFile(place);
   if (!part_.is_open()) open_where_it_is(place);
@@ -99,10 +103,12 @@ std::string TraceFile::name_for(std::string_view path, std::size_t rank) {
 }
 
 void TraceFile::give_up(std::string_view what, int error) {
-  const std::string rest = part_.is_open() ? fmt::format("; what was written is in {}", part_.path()) : "";
+  const bool has_begun = part_.is_open() && size_ > 0;
+  const std::string rest = has_begun ? fmt::format("; what was written is in {}", part_.path()) : "";
   log_warning(fmt::format("TUTTI_TRACE: the trace ends here, as {} cannot be written: {}{}", what,
                           std::generic_category().message(error), rest));
-  part_.keep();
+  if (has_begun) part_.keep();
+  part_ = files::PartFile();
   where_it_is_.close();
 }
 

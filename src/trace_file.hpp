@@ -16,7 +16,8 @@ namespace tutti::watching {
 /// files::Place), objects go there as they come. Not thread-safe.
 class TraceFile {
  public:
-  /// Begins the list with an object. "%p" in the path is the process's number. Throws std::system_error.
+  /// Begins the list with an object. "%p" in the path is the process's number; a relative path stays in the
+  /// folder that the process is in now. Throws std::system_error.
   TraceFile(std::string path, std::string_view first);
 
   /// Adds an object, which the next `write` writes.

@@ -205,6 +205,30 @@ TEST_F(Traces, StayReadableUpToWhereTheDiskIsFull) {
   EXPECT_EQ(contents("trace.json"), "old");
 }
 
+TEST_F(Traces, ThatNothingCouldBeWrittenToLeaveNoFile) {
+  run(path("trace.json"), [&] {
+    const rlimit none{};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    write_trace(path("trace.json"));
+  });
+  EXPECT_EQ(files(), Names{"errors"});
+}
+
+TEST_F(Traces, StayInTheFolderWhereTheyBegan) {
+  std::filesystem::create_directory(path("other"));
+  run("trace.json", [&] {
+    std::filesystem::current_path(path(""));
+    TraceFile file("trace.json", first);
+    std::filesystem::current_path("other");
+    file.name_by_rank(3);
+    file.add(a_mark);
+    file.finish();
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(path("other")));
+  EXPECT_EQ(Read(contents("trace.3.json")).phases("i").size(), 1U);
+  EXPECT_EQ(files(), (Names{"errors", "other", "trace.3.json"}));
+}
+
 TEST(TraceFile, NamesThoseOfRanksByTheirRanks) {
   EXPECT_EQ(TraceFile::name_for("a/trace.json", 3), "a/trace.3.json");
   EXPECT_EQ(TraceFile::name_for("a.b/trace", 3), "a.b/trace.3");
