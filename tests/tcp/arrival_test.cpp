@@ -22,15 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using test::as_rank;
 using test::local_rendezvous;
+using test::meet;
 using test::on_threads;
 using test::refuses;
-
-void meet(const tcp::Rendezvous& rendezvous) {
-  tcp::Exchange exchange(rendezvous);
-  const std::byte mine{};
-  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather({&mine, 1}, all);
-}
 
 /// The first life of a rank 0: it lets one rank in, and ends.
 void let_one_in_and_end(const tcp::Rendezvous& rendezvous) {

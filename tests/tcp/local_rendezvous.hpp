@@ -8,6 +8,7 @@
 #include "tutti/tcp.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -109,6 +110,14 @@ inline void on_ranks(const tcp::Rendezvous& rendezvous,
   for (int rank = 0; rank < rendezvous.size; ++rank)
     all.emplace_back([=] { work(as_rank(rendezvous, rank)); });
   on_threads(all);
+}
+
+/// Joins, and makes one call with all ranks.
+inline void meet(const tcp::Rendezvous& rendezvous) {
+  tcp::Exchange exchange(rendezvous);
+  const std::byte mine{};
+  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather({&mine, 1}, all);
 }
 
 }  // namespace tutti::test

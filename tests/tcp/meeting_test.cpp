@@ -21,16 +21,10 @@ using test::as_rank;
 using test::come;
 using test::error_of;
 using test::local_rendezvous;
+using test::meet;
 using test::mentions;
 using test::on_threads;
 using test::refuses;
-
-void meet(const tcp::Rendezvous& rendezvous) {
-  tcp::Exchange exchange(rendezvous);
-  const std::byte mine{};
-  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather({&mine, 1}, all);
-}
 
 tcp::Rendezvous for_time(tcp::Rendezvous rendezvous, std::chrono::milliseconds timeout) {
   rendezvous.timeout = timeout;

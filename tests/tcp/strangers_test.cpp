@@ -24,15 +24,9 @@ namespace {
 using namespace std::chrono_literals;
 using test::as_rank;
 using test::local_rendezvous;
+using test::meet;
 using test::on_threads;
 using test::refuses;
-
-void meet(const tcp::Rendezvous& rendezvous) {
-  tcp::Exchange exchange(rendezvous);
-  const std::byte mine{};
-  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather({&mine, 1}, all);
-}
 
 /// Connects as soon as somebody listens, and says it; the line is open as long as what is returned.
 Descriptor say(const tcp::Rendezvous& rendezvous, const std::string& text) {
