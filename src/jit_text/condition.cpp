@@ -36,10 +36,10 @@ class Evaluator {
 
  private:
   bool take(std::string_view mark, std::string_view word = {}) {
-    if (at_ == tokens_.size() || !(tokens_[at_].is(mark) || (!word.empty() && tokens_[at_].is(word))))
-      return false;
-    ++at_;
-    return true;
+    if (at_ == tokens_.size()) return false;
+    const bool is_there = tokens_[at_].is(mark) || (!word.empty() && tokens_[at_].is(word));
+    if (is_there) ++at_;
+    return is_there;
   }
 
   Value read_any() {

@@ -229,7 +229,7 @@ class Reader {
     for (std::size_t i = name_; i >= 2 && tokens_[i - 1].is("::"); i -= 2) {
       const Token& scope = tokens_[i - 2];
       if (!namespaces_.contains(scope.text)) return {};
-      name = scope.text + "::" + name;
+      name.insert(0, scope.text + "::");
     }
     return name;
   }

@@ -146,12 +146,12 @@ class Lexer {
     while (at_ < joined_.size()) {
       const char c = peek();
       const bool is_exponent = c == 'e' || c == 'E' || c == 'p' || c == 'P';
-      if (is_exponent && (peek(1) == '+' || peek(1) == '-')) {
+      const bool has_sign = is_exponent && (peek(1) == '+' || peek(1) == '-');
+      const bool is_separator = c == '\'' && continues_name(peek(1));
+      if (has_sign || is_separator) {
         at_ += 2;
       } else if (continues_name(c) || c == '.') {
         ++at_;
-      } else if (c == '\'' && continues_name(peek(1))) {
-        at_ += 2;
       } else {
         break;
       }
