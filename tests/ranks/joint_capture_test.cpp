@@ -60,6 +60,8 @@ class CapturingBackend final : public test::AbsentBackend {
     if (own.capture != mark.capture) throw Error(ErrorCode::device_failure, "captures would merge");
     for (const auto& [other, count] : mark.seen) own.seen[other] = std::max(own.seen[other], count);
   }
+  void destroy_event(EventHandle event) noexcept override { events_.erase(event); }
+  bool is_capturing(StreamRef stream) override { return at(stream).capture != 0; }
   std::uint64_t capture_id(StreamRef stream) override { return at(stream).capture; }
   StreamRef default_stream(int device) override { return {nullptr, device}; }
 
