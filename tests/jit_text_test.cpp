@@ -35,9 +35,9 @@ std::string name_in(const std::string& text) {
 
 /// A macro called with a call of itself, and so on.
 std::string nested(const std::string& macro, int depth) {
-  std::string text = "x";
-  for (int i = 0; i < depth; ++i) text = macro + "(" + text + ")";
-  return text;
+  std::string text;
+  for (int i = 0; i < depth; ++i) text.append(macro).append("(");
+  return text.append("x").append(static_cast<std::size_t>(depth), ')');
 }
 
 void expect_f(const std::vector<std::string>& texts) {
@@ -126,10 +126,10 @@ TEST(JitText, IsReadWithItsConditions) {
 TEST(JitText, HasItsMacrosReplaced) {
   expect_f({
       "#define FN template <typename T> T\nFN helper(T a) { return a; }\nFN f(T a) { return a; }\n",
-      "#define OP(name, op) \\\n  template <typename T> \\\n  T name(T a, T b) { return a op b; }\n"
-      "OP(helper, -)\nOP(f, +)\n",
-      "#define OP(name, op) template <typename T> T name(T a, T b) { return a op b; }\n#define MAKE OP\n"
-      "OP(helper, -)\nMAKE\n(f,\n +)\n",
+      ("#define OP(name, op) \\\n  template <typename T> \\\n  T name(T a, T b) { return a op b; }\n"
+       "OP(helper, -)\nOP(f, +)\n"),
+      ("#define OP(name, op) template <typename T> T name(T a, T b) { return a op b; }\n#define MAKE OP\n"
+       "OP(helper, -)\nMAKE\n(f,\n +)\n"),
       "#define OP(name, op) template <typename T> T name(T a, T b) { return a op b; }\nOP(helper, -)\n" +
           function,
       function + "#define OP(name) template <typename T> T name(T a) { return a; }\n",
@@ -210,8 +210,8 @@ TEST(JitText, HasDeclaratorsOfAllKinds) {
       "template <class T> const T& f(const T& a) throw() { return a; }",
       "template <class T> struct box<T> f(T a) { return {}; }",
       "template <class T> LAUNCH(128) T f(T a) { return a; }",
-      "template <class T> void f(T a, T& out = (g)(1), int (*call)(int) = [](int b) { return b; }) { out = "
-      "a; }",
+      ("template <class T> void f(T a, T& out = (g)(1), int (*call)(int) = [](int b) { return b; }) { out = "
+       "a; }"),
       "template <class T> requires (sizeof(T) < 8) && number<T> T f(T a) { return a; }",
       "template <class T> requires requires(T x) { x + x; } || std::integral<T> T f(T a) { return a; }",
       "template <class T> T f(T a) requires number<T> && requires(T x) { x > 1; } { return a; }",
@@ -317,12 +317,13 @@ TEST(JitText, EndsWhateverIsCutOffOrChanged) {
     std::string many = "#define OP(x) x x\n";
     for (int i = 0; i < 5000; ++i) many += piece;
     outcome(many);
-    outcome("#if " + many + "\n#endif\n" + function);
+    outcome(std::string("#if ").append(many).append("\n#endif\n").append(function));
   }
   std::string doubling = "#define NONE(x)\n#define LEAVES_OUT(x) NONE(x)\n#define A0(x) x\n";
   for (int i = 1; i < 40; ++i) {
     const std::string one = " A" + std::to_string(i - 1) + "(x)";
-    doubling += "#define A" + std::to_string(i) + "(x) LEAVES_OUT(" + one + one + ")\n";
+    doubling.append("#define A").append(std::to_string(i)).append("(x) LEAVES_OUT(");
+    doubling.append(one).append(one).append(")\n");
   }
   expect_refused({{doubling + "A39(1)\n" + function, "which becomes too much to read"}});
   std::string conditions;

@@ -135,10 +135,11 @@ TEST_F(Jiterator, AppliesTheFunctionThatComesLast) {
   for (const std::string& text :
        {mean + "template <typename T> T result(T a, T b) { return mean(a, b) * 2; }\n// a template <> like "
                "mean(\n",
-        mean +
-            "#define MAKE(name, op) template <typename T> T name(T a, T b) { return a op b; }\n"
-            "namespace made { MAKE(minus, -) MAKE(p, +) }\n#if 0\n" +
-            mean + "#endif\n"})
+        std::string(mean)
+            .append("#define MAKE(name, op) template <typename T> T name(T a, T b) { return a op b; }\n"
+                    "namespace made { MAKE(minus, -) MAKE(p, +) }\n#if 0\n")
+            .append(mean)
+            .append("#endif\n")})
     EXPECT_EQ(create_jit_fn(text)({x, y}).to_vector<float>(), std::vector<float>{5}) << text;
 }
 

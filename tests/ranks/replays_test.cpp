@@ -303,7 +303,7 @@ class Trial {
     const Tensor& out = outs_[i];
     const auto sum = [this, in, out] { communicator_.all_reduce({in}, {out}, ReduceOp::sum); };
     const auto broadcast = [this, in, out] { communicator_.broadcast({in}, {out}, 0); };
-    const auto launch = [this, i](Kind of, const std::function<void()>& calls) {
+    const auto launch = [this](Kind of, const std::function<void()>& calls) {
       const auto launches = std::make_shared<Launches>(of, communicator_, calls);
       deeds_.emplace_back([launches] { launches->launch(); });
     };
