@@ -100,7 +100,7 @@ class TeamCall final : public TeamTurn {
 
   /// What a call without work or operation is made for, as all ranks say it.
   void set_purpose(std::string_view purpose) noexcept { signature_.set_purpose(purpose); }
-  /// Whether a local member's current stream is being captured.
+  /// True if a local member's current stream is being captured.
   [[nodiscard]] bool is_in_capture() const {
     return std::ranges::any_of(
         streams_, [this](backend::StreamRef stream) { return runtime().backend().is_capturing(stream); });
@@ -156,7 +156,7 @@ class TeamCall final : public TeamTurn {
   /// Begins one of them, which travels as the request says. All ranks give the same one, and the same
   /// `elements`. Their inputs and outputs are set then, as those of other calls.
   void begin_step(const Request& request, std::uint64_t elements, DType dtype);
-  // What messages show of a step that has begun, to tell it from another one.
+  // Messages show these of a step that has begun, to tell it from another one.
   void show_list(std::span<const Tensor> tensors);
   /// Elements of each member's part.
   void show_parts(std::span<const std::int64_t> sizes);
