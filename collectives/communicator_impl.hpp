@@ -49,7 +49,7 @@ class CommunicatorCollectives::Impl {
   const ForkMark fork_mark_;
 };
 
-/// What of a communicator the rest of the library uses.
+/// Gives the rest of the library what it uses of a communicator.
 struct CommunicatorAccess {
   [[nodiscard]] static collectives::TeamContext& context(Communicator& communicator) {
     return *communicator.impl_->context;

@@ -98,7 +98,7 @@ class TeamCall final : public TeamTurn {
   /// What all ranks must give alike, of a call without work or beside the lengths of parts.
   void set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim);
 
-  /// What a call without work or operation is made for, as all ranks say it.
+  /// Sets what a call without work or operation is made for, as all ranks say it.
   void set_purpose(std::string_view purpose) noexcept { signature_.set_purpose(purpose); }
   /// True if a local member's current stream is being captured.
   [[nodiscard]] bool is_in_capture() const {

@@ -110,7 +110,7 @@ class TUTTI_EXPORT MultiOutputJitFunction {
 /// it depends on what compilers predefine or as a template that is declared before another one has its body
 /// behind it, is refused: one more function template, which calls the right one, makes it clear.
 ///
-/// Of the standard library there is what CUDA's device code has as well: the mathematical functions, by their
+/// Texts may call what CUDA's device code has of the standard library: the mathematical functions, by their
 /// names alone. For float16 and bfloat16 the type is float, and results are rounded to nearest. Products and
 /// sums are not contracted: so what is made of these and of quotients and square roots is the same on GPUs
 /// and on virtual devices, bit by bit. What C++ leaves undefined, an integer divided by zero for instance,

@@ -44,8 +44,9 @@ class DescriptorPort {
   /// the same network namespace. Throws Error(unsupported).
   void listen_in_files();
 
-  /// Of another process, or of this one. Throws Error(peer_unavailable) if it is not offered there, or not to
-  /// this process's user, or if the process has not answered for ten seconds, being stopped.
+  /// Gets a descriptor from another process, or from this one. Throws Error(peer_unavailable) if it is not
+  /// offered there, or not to this process's user, or if the process has not answered for ten seconds, being
+  /// stopped.
   [[nodiscard]] static Descriptor fetch(std::uint64_t address, std::uint64_t token);
 
  private:

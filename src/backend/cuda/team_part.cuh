@@ -89,7 +89,7 @@ __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::
   return true;
 }
 
-/// Likewise, of a flag that says which round it is of, and of whose call.
+/// Waits as `wait_for_flag` does, for a flag that says of which round, and of whose call, it is.
 __device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, std::uint32_t* abort,
                                       bool gave_up) {
   const RoundWord word(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)));
