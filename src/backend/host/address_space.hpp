@@ -156,9 +156,9 @@ class AddressSpace {
   /// False if this is not a range of the device's, whole and without memory.
   [[nodiscard]] bool release(int device, const void* address);
 
-  /// Returns what that audience opens the block at `address` by, until it is freed; nothing if that is not the
-  /// start of a block of `device`. The first time, the bytes move into shared memory as soon as no task uses them.
-  /// Throws Error(out_of_memory).
+  /// Returns what that audience opens the block at `address` by, until it is freed; nothing if that is not
+  /// the start of a block of `device`. The first time, the bytes move into shared memory as soon as no task
+  /// uses them. Throws Error(out_of_memory).
   [[nodiscard]] std::optional<SharedBytes> share(int device, const void* address, Audience audience);
   /// Adds a block of another process: `bytes` at the start of `memory`, which belong to device `owner`, for
   /// work of device `opener`. It counts against no device's memory. nullptr if there is no room for
