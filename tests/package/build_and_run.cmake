@@ -32,6 +32,8 @@ set(
 )
 if(refusal)
   execute_process(COMMAND ${configure} RESULT_VARIABLE status ERROR_VARIABLE error)
+  # CMake breaks its lines where they have become too long, which depends on the folder.
+  string(REGEX REPLACE "[ \n]+" " " error "${error}")
   if(status EQUAL 0 OR NOT error MATCHES "${refusal}")
     message(FATAL_ERROR "Expected '${refusal}', not status ${status} and: ${error}")
   endif()

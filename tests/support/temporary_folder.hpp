@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -81,6 +82,7 @@ inline constexpr unsigned full_device = 7;
 /// Calls `work` in a process of its own, and returns how that ended, as `waitpid` has it: it leaves with 1 if
 /// an expectation has failed there.
 inline int status_of_process(const std::function<void()>& work) {
+  std::fflush(nullptr);  // or the child writes what its parent has printed once more
   const pid_t child = fork();
   if (child == 0) {
     work();
