@@ -26,16 +26,16 @@ install(
 set(tutti_scripts ${CMAKE_INSTALL_DATADIR}/tutti/perf)
 install(
   PROGRAMS
-    perf/report.py
-    perf/compare_torch.py
-    perf/compare_torch_symmetric.py
-    perf/compare_mpi.py
-    perf/compare_builds.py
+    perf/compare/report.py
+    perf/compare/compare_torch.py
+    perf/compare/compare_torch_symmetric.py
+    perf/compare/compare_mpi.py
+    perf/compare/compare_builds.py
   DESTINATION ${tutti_scripts}
   COMPONENT tools
 )
-install(FILES perf/command.py perf/whole_file.py DESTINATION ${tutti_scripts} COMPONENT tools)
-install(DIRECTORY perf/reporting DESTINATION ${tutti_scripts} COMPONENT tools PATTERN __pycache__ EXCLUDE)
+install(FILES perf/compare/command.py perf/compare/whole_file.py DESTINATION ${tutti_scripts} COMPONENT tools)
+install(DIRECTORY perf/compare/reporting DESTINATION ${tutti_scripts} COMPONENT tools PATTERN __pycache__ EXCLUDE)
 cmake_path(ABSOLUTE_PATH tutti_scripts BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_scripts_dir)
 cmake_path(RELATIVE_PATH tutti_scripts_dir BASE_DIRECTORY ${tutti_bindir})
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/commands)

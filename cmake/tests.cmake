@@ -245,7 +245,10 @@ function(tutti_mpi_test name)
   )
   target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
   tutti_test_precompile(test_mpi_${name})
-  target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(
+    test_mpi_${name}
+    PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests
+  )
   tutti_mpi_runs_of(
     ${name}
     RANKS ${arg_RANKS}

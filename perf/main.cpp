@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exit_status.hpp"
-#include "explain_operation.hpp"
-#include "guarded.hpp"
-#include "measure_and_report.hpp"
-#include "options.hpp"
-#include "output.hpp"
-#include "processes.hpp"
-#include "same_arguments.hpp"
-#include "show_topology.hpp"
-#include "tensor_lists.hpp"
+#include "perf/measure_and_report.hpp"
+#include "perf/operations/tensor_lists.hpp"
+#include "perf/options/options.hpp"
+#include "perf/processes/exit_status.hpp"
+#include "perf/processes/processes.hpp"
+#include "perf/processes/same_arguments.hpp"
+#include "perf/report/explain_operation.hpp"
+#include "perf/report/guarded.hpp"
+#include "perf/report/output.hpp"
+#include "perf/report/show_topology.hpp"
 
 #include <cfenv>
 #include <csignal>

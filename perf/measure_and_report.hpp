@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "options.hpp"
-#include "output.hpp"
-#include "processes.hpp"
+#include "perf/options/options.hpp"
+#include "perf/processes/processes.hpp"
+#include "perf/report/output.hpp"
 
 #include <string>
 #include <vector>

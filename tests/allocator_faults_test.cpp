@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the allocators do when memory runs out, on virtual machines small enough for that.
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
 #include "support/stream_gate.hpp"

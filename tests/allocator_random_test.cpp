@@ -2,7 +2,7 @@
 // The statistics of every device equal the sums over its snapshot at every moment, whatever threads, streams
 // and graphs do.
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/memory_books.hpp"
 #include "tutti/device.hpp"

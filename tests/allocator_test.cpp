@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
-#include "storage.hpp"
+#include "allocator/storage.hpp"
+#include "device/runtime.hpp"
 #include "support/allocator_fixture.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "block_pool.hpp"
+#include "allocator/blocks/block_pool.hpp"
 #include "support/block_pool_fixture.hpp"
 #include "support/memory_books.hpp"
 

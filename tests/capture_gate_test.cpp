@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture_gate.hpp"
+#include "device/capture_gate.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dlpack_versioned.hpp"
+#include "tensor/dlpack_versioned.hpp"
 
 #include "support/errors.hpp"
 #include "tutti/dlpack.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ended_work.hpp"
+#include "device/ended_work.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "tutti/device.hpp"
 #include "tutti/event.hpp"

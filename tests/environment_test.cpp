@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "environment.hpp"
+#include "settings/environment.hpp"
 
-#include "backend/shown_text.hpp"
+#include "base/quoted_text.hpp"
 #include "support/errors.hpp"
 #include "support/mutations.hpp"
 #include "tutti/error.hpp"

@@ -2,7 +2,7 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/stream_gate.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/tutti.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "caching_allocator.hpp"
-#include "environment.hpp"
-#include "runtime.hpp"
-#include "shareable_memory.hpp"
+#include "allocator/blocks/shareable_memory.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "device/runtime.hpp"
+#include "settings/environment.hpp"
 #include "support/absent_backend.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/floating_point.hpp"
-
+#include "os/floating_point_environment.hpp"
 #include "support/environment.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/rng.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What graphs own, on a backend that pretends to capture.
 
-#include "graph_resources.hpp"
+#include "allocator/graph_pools/graph_resources.hpp"
 
-#include "graph_captures.hpp"
-#include "runtime.hpp"
-#include "storage.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
+#include "allocator/storage.hpp"
+#include "device/runtime.hpp"
 #include "support/absent_backend.hpp"
 #include "support/memory_books.hpp"
 #include "tutti/error.hpp"

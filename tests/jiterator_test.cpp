@@ -4,7 +4,7 @@
 
 #include "tutti/jiterator.hpp"
 
-#include "jit_combination.hpp"
+#include "jit/jit_combination.hpp"
 #include "support/errors.hpp"
 #include "support/variable_guard.hpp"
 #include "tutti/device.hpp"

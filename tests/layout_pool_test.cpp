@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "layout_pool.hpp"
+#include "types/layout_pool.hpp"
 
 #include "tutti/tensor.hpp"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/layout.hpp"
 
-#include "overlap.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/random.hpp"
+#include "tensor/overlap.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "light_mutex.hpp"
+#include "base/light_mutex.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "log.hpp"
+#include "settings/log.hpp"
 
 #include "support/environment.hpp"
 #include "support/process_resources.hpp"

@@ -3,7 +3,7 @@
 
 #include "tutti/memory.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/allocator_fixture.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "diagnostics/watching.hpp"
 #include "tutti/nvtx.hpp"
-#include "watching.hpp"
 
 #include <cstdlib>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pending_frees.hpp"
+#include "allocator/pending_frees.hpp"
 
 #include "support/absent_backend.hpp"
 #include "tutti/error.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
-#include "storage.hpp"
+#include "allocator/storage.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"

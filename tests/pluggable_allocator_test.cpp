@@ -3,7 +3,7 @@
 
 #include "tutti/pluggable_allocator.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/timing.hpp"
 #include "tutti/collectives.hpp"

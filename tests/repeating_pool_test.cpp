@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repeating_pool.hpp"
+#include "allocator/blocks/repeating_pool.hpp"
 
 #include "support/block_pool_fixture.hpp"
 #include "support/environment.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 
-#include "external_streams.hpp"
-#include "log.hpp"
-#include "storage.hpp"
+#include "allocator/storage.hpp"
+#include "settings/log.hpp"
+#include "stream/external_streams.hpp"
 #include "support/absent_backend.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"

@@ -2,11 +2,11 @@
 // Handles of tensors and events that reach another process changed, or reach one of another user.
 
 #include "backend/sealed_words.hpp"
-#include "shared_tensor_words.hpp"
+#include "sharing/shared_tensor_words.hpp"
 #include "support/errors.hpp"
 #include "support/isolation.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"

@@ -3,13 +3,13 @@
 
 #include "tutti/sharing.hpp"
 
-#include "quiet_closes.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
+#include "sharing/deferred_closes.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/error.hpp"

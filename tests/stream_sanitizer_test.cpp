@@ -4,7 +4,7 @@
 
 #include "tutti/stream_sanitizer.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/stream_sanitizer_fixture.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream.hpp"
 
-#include "external_streams.hpp"
+#include "stream/external_streams.hpp"
 #include "support/absent_backend.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"

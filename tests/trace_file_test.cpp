@@ -2,7 +2,7 @@
 // Files of traces: where they are, what is in them whatever ends the process, and what they take the place
 // of.
 
-#include "trace_file.hpp"
+#include "diagnostics/trace_file.hpp"
 
 #include "support/environment.hpp"
 #include "support/traces.hpp"

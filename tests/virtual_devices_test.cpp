@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/virtual_devices.hpp"
 
-#include "runtime.hpp"
-#include "storage.hpp"
+#include "allocator/storage.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/odd_files.hpp"
 #include "support/stream_gate.hpp"

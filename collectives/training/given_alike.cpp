@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/training/given_alike.hpp"
 
-#include "collectives/arguments.hpp"
-#include "collectives/communicator_impl.hpp"
-#include "collectives/team_call.hpp"
-#include "hash.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/team/signature.hpp"
+#include "base/hash.hpp"
+#include "collectives/call/arguments.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/team_call.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "transport/team/shared/signature.hpp"
 #include "transport/team/team_exchange.hpp"
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/arguments.hpp"
+#include "collectives/call/arguments.hpp"
 #include "collectives/training/bucket_plan.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "tutti/data_parallel.hpp"
 #include "tutti/event.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/training/member_lists.hpp"
 
-#include "collectives/disjoint.hpp"
+#include "collectives/call/disjoint.hpp"
 
 #include <cstddef>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/arguments.hpp"
+#include "collectives/call/arguments.hpp"
 #include "tutti/communicator.hpp"
 
 #include <span>

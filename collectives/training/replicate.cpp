@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/arguments.hpp"
-#include "collectives/communicator_impl.hpp"
-#include "collectives/disjoint.hpp"
-#include "collectives/team_call.hpp"
+#include "collectives/call/arguments.hpp"
+#include "collectives/call/disjoint.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/team_call.hpp"
 #include "collectives/training/given_alike.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "tutti/data_parallel.hpp"
 #include "tutti/stream.hpp"
 

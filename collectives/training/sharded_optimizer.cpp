@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/sharded_optimizer.hpp"
 
-#include "collectives/arguments.hpp"
+#include "collectives/call/arguments.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "tutti/stream.hpp"
 
 #include <cstddef>

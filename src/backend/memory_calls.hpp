@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/audience.hpp"
+#include "os/audience.hpp"
 
 #include <array>
 #include <cstddef>

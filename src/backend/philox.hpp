@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/arithmetic.hpp"
+#include "backend/numbers/arithmetic.hpp"
 #include "backend/operations.hpp"
 
 #include <bit>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/handles.hpp"
-#include "backend/shared_flag.hpp"
+#include "os/shared_flag.hpp"
 
 #include <chrono>
 #include <cstddef>

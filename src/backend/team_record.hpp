@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_flag.hpp"
+#include "os/shared_flag.hpp"
 
 #include <array>
 #include <atomic>

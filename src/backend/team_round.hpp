@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/operations.hpp"
-#include "backend/shared_flag.hpp"
 #include "backend/team_record.hpp"
+#include "os/shared_flag.hpp"
 
 #include <atomic>
 #include <cstddef>

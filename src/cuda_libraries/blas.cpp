@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "blocking_call.hpp"
 #include "cuda_libraries/require_gpus.hpp"
+#include "device/blocking_call.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/cuda_libraries.hpp"
 

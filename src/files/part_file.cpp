@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "files/part_file.hpp"
 
-#include "patient_write.hpp"
+#include "os/write_with_deadline.hpp"
 
 #include <array>
 #include <cerrno>

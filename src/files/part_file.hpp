@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/descriptor.hpp"
 #include "files/place.hpp"
+#include "os/descriptor.hpp"
 
 #include <chrono>
 #include <cstddef>

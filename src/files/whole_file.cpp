@@ -3,7 +3,7 @@
 
 #include "files/part_file.hpp"
 #include "files/place.hpp"
-#include "patient_write.hpp"
+#include "os/write_with_deadline.hpp"
 
 #include <cerrno>
 #include <system_error>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/descriptor.hpp"
+#include "os/descriptor.hpp"
 
 #include <chrono>
 #include <string>

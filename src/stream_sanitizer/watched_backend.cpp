@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_sanitizer/watched_backend.hpp"
 
-#include "log.hpp"
+#include "settings/log.hpp"
 #include "stream_sanitizer/reports.hpp"
 #include "tutti/error.hpp"
 

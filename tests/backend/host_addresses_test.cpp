@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host_sharing.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <cstddef>
 #include <fstream>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/arithmetic.hpp"
-#include "backend/conversion.hpp"
 #include "backend/host_machine.hpp"
+#include "backend/numbers/arithmetic.hpp"
+#include "backend/numbers/conversion.hpp"
 
 #include <bit>
 #include <cmath>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/host/host_backend.hpp"
-#include "environment.hpp"
+#include "settings/environment.hpp"
 #include "tutti/error.hpp"
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "backend/host_machine.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <cstddef>
 #include <numeric>

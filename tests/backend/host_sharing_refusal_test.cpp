@@ -2,7 +2,7 @@
 #include "backend/host_sharing.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <chrono>
 #include <cstdint>

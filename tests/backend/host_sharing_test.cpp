@@ -3,7 +3,7 @@
 
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <atomic>
 #include <chrono>

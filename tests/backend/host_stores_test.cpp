@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/host/kernels.hpp"
+#include "backend/host/kernels/kernels.hpp"
 #include "backend/host_machine.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host_machine.hpp"
-#include "backend/shared_flag.hpp"
 #include "backend/team_round.hpp"
+#include "os/shared_flag.hpp"
 
 #include <array>
 #include <chrono>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 
-#include "backend/descriptor.hpp"
-#include "backend/shared_file.hpp"
+#include "os/descriptor.hpp"
+#include "os/shared_file.hpp"
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_flag.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
+#include "os/shared_flag.hpp"
 #include "support/environment.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/stream.hpp"

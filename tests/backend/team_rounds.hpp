@@ -3,7 +3,7 @@
 
 #include "backend/host/host_backend.hpp"
 #include "backend/team_exercise.hpp"
-#include "environment.hpp"
+#include "settings/environment.hpp"
 #include "support/environment.hpp"
 #include "support/timing.hpp"
 

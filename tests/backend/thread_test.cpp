@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/thread.hpp"
+#include "os/thread.hpp"
 
 #include "support/errors.hpp"
 #include "tutti/error.hpp"

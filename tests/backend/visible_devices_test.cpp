@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/visible_devices.hpp"
+#include "backend/cuda/visible_devices.hpp"
 
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/yielding.hpp"
+#include "os/yielding.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/collective_test.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"

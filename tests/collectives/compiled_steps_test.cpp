@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/team_compiled_steps.hpp"
-#include "transport/tuning.hpp"
+#include "collectives/communicator/compiled_steps.hpp"
+
+#include "transport/plan/tuning.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/prepare.hpp"
+#include "collectives/process/prepare.hpp"
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
-#include "transport/select.hpp"
+#include "transport/select/select.hpp"
 #include "tutti/topology.hpp"
 #include "tutti/virtual_devices.hpp"
 

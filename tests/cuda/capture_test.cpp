@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
 #include "support/stream_gate.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/team_part.cuh"
+#include "backend/cuda/kernels/team_part.cuh"
 #include "cuda/captured_arguments.hpp"
 
 namespace tutti::test {

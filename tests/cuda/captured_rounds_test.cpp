@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.hpp"
 #include "backend/cuda/handles.hpp"
-#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/kernels/kernels.hpp"
 #include "backend/team_exercise.hpp"
 #include "cuda/captured_arguments.hpp"
 #include "tutti/cuda_interop.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/driver_function.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/exercise.hpp"
 #include "tutti/communicator.hpp"

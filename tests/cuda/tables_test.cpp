@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/kernel_table.cuh"
-#include "backend/cuda/segment_tables.hpp"
-#include "backend/cuda/team_table.hpp"
+#include "backend/cuda/kernels/kernel_table.cuh"
+#include "backend/cuda/kernels/segment_tables.hpp"
+#include "backend/cuda/kernels/team_table.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

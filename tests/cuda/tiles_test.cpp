@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/fan_out_tile.cuh"
-#include "backend/cuda/ordered_reduction_tile.cuh"
-#include "backend/cuda/team_table.hpp"
+#include "backend/cuda/kernels/fan_out_tile.cuh"
+#include "backend/cuda/kernels/ordered_reduction_tile.cuh"
+#include "backend/cuda/kernels/team_table.hpp"
 #include "support/reference_sum.hpp"
 
 #include <algorithm>

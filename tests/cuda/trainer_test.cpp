@@ -2,7 +2,7 @@
 #include "cuda/trainer_kernels.cuh"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/cuda_libraries.hpp"

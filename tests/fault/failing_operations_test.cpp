@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "environment.hpp"
+#include "settings/environment.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
 #include "support/machines.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mpi/checks.hpp"
+#include "collectives/bootstrap/mpi/checks.hpp"
 #include "mpi/world.hpp"
 #include "support/errors.hpp"
 #include "tutti/mpi.hpp"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/baseline_report.hpp"
-#include "perf/columns.hpp"
-#include "perf/exit_status.hpp"
-#include "perf/json.hpp"
-#include "perf/json_rows.hpp"
-#include "perf/table.hpp"
-#include "program.hpp"
-#include "reported_rows.hpp"
+#include "perf/measure/json_rows.hpp"
+#include "perf/processes/exit_status.hpp"
+#include "perf/program.hpp"
+#include "perf/report/baseline_report.hpp"
+#include "perf/report/columns.hpp"
+#include "perf/report/json.hpp"
+#include "perf/report/table.hpp"
+#include "perf/reported_rows.hpp"
+#include "perf/usage_errors.hpp"
 #include "support/odd_files.hpp"
-#include "usage_errors.hpp"
 
 #include <cstdlib>
 #include <fstream>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/cases.hpp"
+#include "perf/options/cases.hpp"
 
-#include "parsed_options.hpp"
+#include "perf/parsed_options.hpp"
 
 #include <cstddef>
 #include <initializer_list>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/columns.hpp"
+#include "perf/report/columns.hpp"
 
-#include "perf/operation.hpp"
-#include "perf/table.hpp"
-#include "reported_rows.hpp"
+#include "perf/operations/operation.hpp"
+#include "perf/report/table.hpp"
+#include "perf/reported_rows.hpp"
 
 #include <algorithm>
 #include <cstddef>

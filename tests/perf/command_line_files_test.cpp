@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program.hpp"
+#include "perf/program.hpp"
 
 #include <cstdlib>
 #include <fstream>

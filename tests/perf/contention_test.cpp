@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/contention.hpp"
+#include "perf/beside/contention.hpp"
 
 #include "support/errors.hpp"
 #include "tutti/error.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/csv.hpp"
+#include "perf/report/csv.hpp"
 
-#include "perf/json.hpp"
-#include "reported_rows.hpp"
+#include "perf/report/json.hpp"
+#include "perf/reported_rows.hpp"
 
 #include <map>
 #include <nlohmann/json.hpp>

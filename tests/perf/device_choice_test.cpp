@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/device_choice.hpp"
+#include "perf/session/device_choice.hpp"
 
-#include "usage_errors.hpp"
+#include "perf/usage_errors.hpp"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/device_watch.hpp"
+#include "perf/session/device_watch.hpp"
 
-#include "perf/json.hpp"
-#include "perf/table.hpp"
-#include "reported_rows.hpp"
+#include "perf/report/json.hpp"
+#include "perf/report/table.hpp"
+#include "perf/reported_rows.hpp"
 
 #include <nlohmann/json.hpp>
 #include <string>

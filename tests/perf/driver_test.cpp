@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/driver.hpp"
+#include "perf/measure/driver.hpp"
 
-#include "perf/cases.hpp"
-#include "perf/exit_status.hpp"
+#include "perf/options/cases.hpp"
+#include "perf/processes/exit_status.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 

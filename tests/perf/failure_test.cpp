@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/failure.hpp"
+#include "perf/processes/failure.hpp"
 
-#include "perf/interrupt.hpp"
-#include "perf/usage_error.hpp"
+#include "perf/processes/interrupt.hpp"
+#include "perf/processes/usage_error.hpp"
 
 #include <gtest/gtest.h>
 

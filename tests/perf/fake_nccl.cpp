@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fake_nccl.hpp"
+#include "perf/fake_nccl.hpp"
 
 #include <algorithm>
 #include <cstdlib>

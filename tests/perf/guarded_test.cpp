@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/guarded.hpp"
+#include "perf/report/guarded.hpp"
 
-#include "perf/exit_status.hpp"
-#include "perf/interrupt.hpp"
-#include "perf/usage_error.hpp"
+#include "perf/processes/exit_status.hpp"
+#include "perf/processes/interrupt.hpp"
+#include "perf/processes/usage_error.hpp"
 #include "tutti/error.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/interrupt.hpp"
+#include "perf/processes/interrupt.hpp"
 
 #include <chrono>
 #include <csignal>

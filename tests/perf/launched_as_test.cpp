@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/launched_as.hpp"
+#include "perf/processes/launched_as.hpp"
 
 #include <map>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/command_line.hpp"
-#include "perf/provenance.hpp"
-#include "usage_errors.hpp"
+#include "perf/options/command_line.hpp"
+#include "perf/session/provenance.hpp"
+#include "perf/usage_errors.hpp"
 
 #include <array>
 #include <cstddef>

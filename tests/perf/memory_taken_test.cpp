@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/memory_taken.hpp"
+#include "perf/session/memory_taken.hpp"
 
 #include "tutti/memory.hpp"
 

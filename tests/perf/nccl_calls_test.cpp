@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/nccl_calls.hpp"
+#include "perf/peers/nccl_calls.hpp"
 
 #include <set>
 #include <string_view>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/nccl_memory.hpp"
+#include "perf/peers/nccl_memory.hpp"
 
-#include "fake_nccl.hpp"
-#include "parsed_options.hpp"
+#include "perf/fake_nccl.hpp"
+#include "perf/parsed_options.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/nearest.hpp"
+#include "perf/operations/nearest.hpp"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/operation.hpp"
+#include "perf/operations/operation.hpp"
 
 #include <string>
 

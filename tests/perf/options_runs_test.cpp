@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parsed_options.hpp"
-#include "usage_errors.hpp"
+#include "perf/parsed_options.hpp"
+#include "perf/usage_errors.hpp"
 
 #include <chrono>
 #include <initializer_list>

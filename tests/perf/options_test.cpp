@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parsed_options.hpp"
+#include "perf/parsed_options.hpp"
+#include "perf/usage_errors.hpp"
 #include "support/environment.hpp"
 #include "support/mutations.hpp"
 #include "tutti/version.hpp"
-#include "usage_errors.hpp"
 
 #include <algorithm>
 #include <initializer_list>

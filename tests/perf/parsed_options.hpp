@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/options.hpp"
+#include "perf/options/options.hpp"
 
 #include <initializer_list>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/payload.hpp"
+#include "perf/operations/payload.hpp"
 
 #include <cstdint>
 #include <limits>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parsed_options.hpp"
-#include "perf/output.hpp"
-#include "perf/table_printer.hpp"
-#include "terminal.hpp"
+#include "perf/parsed_options.hpp"
+#include "perf/report/output.hpp"
+#include "perf/report/table_printer.hpp"
+#include "perf/terminal.hpp"
 
 #include <cstddef>
 #include <initializer_list>

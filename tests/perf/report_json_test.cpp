@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/json.hpp"
-#include "reported_rows.hpp"
+#include "perf/report/json.hpp"
+#include "perf/reported_rows.hpp"
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/columns.hpp"
-#include "perf/json.hpp"
-#include "perf/table.hpp"
-#include "reported_rows.hpp"
+#include "perf/report/columns.hpp"
+#include "perf/report/json.hpp"
+#include "perf/report/table.hpp"
+#include "perf/reported_rows.hpp"
 
 #include <algorithm>
 #include <chrono>

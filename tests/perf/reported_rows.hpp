@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/results.hpp"
+#include "perf/measure/results.hpp"
 
 #include <cstdint>
 #include <iterator>

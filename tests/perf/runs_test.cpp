@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/exit_status.hpp"
-#include "program.hpp"
+#include "perf/processes/exit_status.hpp"
+#include "perf/program.hpp"
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>

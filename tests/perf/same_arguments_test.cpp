@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/same_arguments.hpp"
+#include "perf/processes/same_arguments.hpp"
 
 #include <string>
 #include <vector>

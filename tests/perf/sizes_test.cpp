@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/sizes.hpp"
+#include "perf/operations/sizes.hpp"
 
-#include "usage_errors.hpp"
+#include "perf/usage_errors.hpp"
 
 #include <vector>
 

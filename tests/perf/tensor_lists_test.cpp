@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/tensor_lists.hpp"
+#include "perf/operations/tensor_lists.hpp"
 
+#include "perf/usage_errors.hpp"
 #include "support/mutations.hpp"
 #include "support/odd_files.hpp"
-#include "usage_errors.hpp"
 
 #include <cstdio>
 #include <fstream>

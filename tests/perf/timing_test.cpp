@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/timing.hpp"
+#include "perf/session/timing.hpp"
 
-#include "perf/cpu.hpp"
-#include "perf/usage_error.hpp"
+#include "perf/processes/usage_error.hpp"
+#include "perf/session/cpu.hpp"
 
 #include <algorithm>
 #include <chrono>

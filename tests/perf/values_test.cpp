@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/values.hpp"
+#include "perf/operations/values.hpp"
 
 #include <complex>
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/width.hpp"
+#include "perf/report/width.hpp"
 
-#include "perf/command_line.hpp"
-#include "terminal.hpp"
+#include "perf/options/command_line.hpp"
+#include "perf/terminal.hpp"
 
 #include <algorithm>
 #include <array>

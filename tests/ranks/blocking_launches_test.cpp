@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_backend.hpp"
+#include "device/runtime.hpp"
 #include "ranks/lost_ranks.hpp"
-#include "runtime.hpp"
 #include "support/absent_backend.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
-#include "transport/launching.hpp"
+#include "transport/probes/launch_probe.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/tutti.hpp"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/common_memory.hpp"
+#include "transport/team/joining/common_memory.hpp"
 
-#include "backend/descriptor_port.hpp"
-#include "backend/shared_memory.hpp"
+#include "os/descriptor_port.hpp"
+#include "os/shared_memory.hpp"
 #include "ranks/lost_ranks.hpp"
 #include "support/errors.hpp"
 #include "support/isolation.hpp"
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/memory.hpp"
 
 #include <chrono>

@@ -5,7 +5,7 @@
 #include "support/ranks.hpp"
 #include "support/test_tensor.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"

@@ -4,7 +4,7 @@
 #include "support/footprint.hpp"
 #include "support/random.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/stream.hpp"
 
 #include <array>

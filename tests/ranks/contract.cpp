@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract.hpp"
 
+#include "device/runtime.hpp"
 #include "ranks/checks.hpp"
 #include "ranks/contract_edges.hpp"
 #include "ranks/contract_exchanges.hpp"
@@ -10,7 +11,6 @@
 #include "ranks/contract_memory.hpp"
 #include "ranks/contract_messages.hpp"
 #include "ranks/contract_reductions.hpp"
-#include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/host_array.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_memory.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/test_tensor.hpp"
 #include "tutti/memory.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_messages.hpp"
 
-#include "environment.hpp"
+#include "settings/environment.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
 #include "tutti/graph.hpp"

@@ -4,8 +4,8 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/team/rank_status.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "transport/team/shared/rank_status.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/reduce_op.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/team/rank_status.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "transport/team/shared/rank_status.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"

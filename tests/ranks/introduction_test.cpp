@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/introduction.hpp"
+#include "transport/team/joining/introduction.hpp"
 
+#include "device/runtime.hpp"
 #include "ranks/lost_ranks.hpp"
-#include "runtime.hpp"
 #include "support/errors.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/joint_capture.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/absent_backend.hpp"
 #include "support/errors.hpp"
 #include "tutti/error.hpp"

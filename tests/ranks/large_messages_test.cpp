@@ -2,7 +2,7 @@
 #include "ranks/lost_ranks.hpp"
 #include "support/ranks.hpp"
 #include "support/test_tensor.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "ranks/registering_rank.hpp"
 #include "support/ranks.hpp"
-#include "transport/team/registrations.hpp"
+#include "transport/team/registrations/registrations.hpp"
 
 #include <cstddef>
 #include <cstdint>

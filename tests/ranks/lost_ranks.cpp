@@ -4,7 +4,7 @@
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <cstddef>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/ranks.hpp"
 #include "support/test_tensor.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/tutti.hpp"
 
 #include <chrono>

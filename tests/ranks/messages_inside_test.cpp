@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/runtime.hpp"
 #include "ranks/lost_ranks.hpp"
-#include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"

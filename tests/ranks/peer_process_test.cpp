@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/peer_process.hpp"
+#include "transport/team/shared/peer_process.hpp"
 
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"

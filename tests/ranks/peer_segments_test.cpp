@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/peer_segments.hpp"
+#include "transport/team/registrations/peer_segments.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "ranks/registering_rank.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"

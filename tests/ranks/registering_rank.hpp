@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_memory.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
+#include "os/shared_memory.hpp"
 #include "support/rank_rooms.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/team/live_teams.hpp"
-#include "transport/team/registration_tables.hpp"
-#include "transport/team/registrations.hpp"
-#include "transport/team/shared_state.hpp"
+#include "transport/team/calls/live_teams.hpp"
+#include "transport/team/registrations/registrations.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "transport/team/shared/registration_tables.hpp"
+#include "transport/team/shared/shared_state.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/stream.hpp"

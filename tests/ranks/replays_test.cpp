@@ -3,7 +3,7 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_flag.hpp"
 #include "backend/team_round.hpp"
+#include "device/runtime.hpp"
+#include "os/shared_flag.hpp"
 #include "ranks/lost_ranks.hpp"
-#include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/team/courier.hpp"
+#include "transport/team/hosts/courier.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/communicator.hpp"
 

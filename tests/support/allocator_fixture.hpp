@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/memory_books.hpp"
 #include "tutti/device.hpp"
 #include "tutti/memory.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "block_pool.hpp"
+#include "allocator/blocks/block_pool.hpp"
 #include "support/memory_books.hpp"
 
 #include <cstddef>

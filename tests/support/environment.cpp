@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/environment.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/isolation.hpp"
 
-#include "backend/descriptor.hpp"
+#include "os/descriptor.hpp"
 
 #include <cerrno>
 #include <cstddef>

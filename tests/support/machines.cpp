@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/machines.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "tutti/memory.hpp"
 

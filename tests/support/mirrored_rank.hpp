@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_memory.hpp"
 #include "backend/team_round.hpp"
+#include "os/shared_memory.hpp"
 #include "support/rank_rooms.hpp"
-#include "transport/team/courier_messages.hpp"
-#include "transport/team/mirror.hpp"
-#include "transport/team/windows.hpp"
+#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/mirror.hpp"
+#include "transport/team/windows/windows.hpp"
 #include "tutti/exchange.hpp"
 
 #include <algorithm>

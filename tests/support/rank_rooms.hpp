@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
-#include "transport/team/abort.hpp"
-#include "transport/team/call_log.hpp"
-#include "transport/team/flight_record.hpp"
-#include "transport/team/judgement.hpp"
-#include "transport/team/links.hpp"
-#include "transport/team/local_news.hpp"
-#include "transport/team/membership.hpp"
-#include "transport/team/peer_process.hpp"
-#include "transport/team/progress.hpp"
-#include "transport/team/replays.hpp"
-#include "transport/team/shared_state.hpp"
-#include "transport/team/waiting.hpp"
+#include "device/runtime.hpp"
+#include "transport/team/calls/call_log.hpp"
+#include "transport/team/calls/links.hpp"
+#include "transport/team/calls/replays.hpp"
+#include "transport/team/lateness/flight_record.hpp"
+#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/waiting.hpp"
+#include "transport/team/progress/abort.hpp"
+#include "transport/team/progress/local_news.hpp"
+#include "transport/team/progress/progress.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "transport/team/shared/peer_process.hpp"
+#include "transport/team/shared/shared_state.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/tcp/handshake.hpp"
+#include "collectives/bootstrap/tcp/sockets.hpp"
 #include "support/errors.hpp"
-#include "tcp/handshake.hpp"
 #include "tcp/local_rendezvous.hpp"
-#include "tcp/sockets.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/descriptor.hpp"
-#include "tcp/handshake.hpp"
-#include "tcp/sockets.hpp"
+#include "collectives/bootstrap/tcp/handshake.hpp"
+#include "collectives/bootstrap/tcp/sockets.hpp"
+#include "os/descriptor.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp/sha256.hpp"
+#include "collectives/bootstrap/tcp/sha256.hpp"
 
 #include <cstddef>
 #include <span>

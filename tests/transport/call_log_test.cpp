@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/call_log.hpp"
+#include "transport/team/calls/call_log.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/timing.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/call_patience.hpp"
+#include "transport/team/lateness/call_patience.hpp"
 
 #include "tutti/patience.hpp"
 

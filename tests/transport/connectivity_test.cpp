@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/connectivity.hpp"
+#include "transport/probes/connectivity.hpp"
 
 #include "support/environment.hpp"
 #include "support/errors.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/courier.hpp"
+#include "transport/team/hosts/courier.hpp"
 
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"

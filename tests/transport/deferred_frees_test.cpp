@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/deferred_frees.hpp"
+#include "transport/team/registrations/deferred_frees.hpp"
 
-#include "backend/shared_memory.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
+#include "os/shared_memory.hpp"
 #include "support/environment.hpp"
 #include "support/rank_rooms.hpp"
 #include "tutti/memory.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/device_name.hpp"
+#include "transport/team/windows/device_name.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/machines.hpp"
 
 #include <array>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/device_progress.hpp"
+#include "transport/team/progress/device_progress.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
-#include "transport/team/rank_status.hpp"
+#include "transport/team/shared/rank_status.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 

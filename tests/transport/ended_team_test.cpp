@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/standard_error.hpp"
-#include "transport/team/abort.hpp"
-#include "transport/team/ended_calls.hpp"
-#include "transport/team/flight_record.hpp"
+#include "transport/team/calls/ended_calls.hpp"
+#include "transport/team/lateness/flight_record.hpp"
+#include "transport/team/progress/abort.hpp"
 
 #include <chrono>
 #include <cstddef>

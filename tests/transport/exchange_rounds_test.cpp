@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/request.hpp"
+#include "collectives/call/request.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/host_share.hpp"
+#include "transport/team/shared/host_share.hpp"
 
 #include "support/errors.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/errors.hpp"
-#include "transport/team/joining.hpp"
+#include "transport/team/joining/joining.hpp"
 
 #include <array>
 #include <chrono>

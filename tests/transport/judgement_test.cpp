@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/judgement.hpp"
+#include "transport/team/lateness/judgement.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/timing.hpp"
-#include "transport/team/waiting.hpp"
+#include "transport/team/lateness/waiting.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/late_warnings.hpp"
+#include "transport/team/lateness/late_warnings.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/standard_error.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/environment.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/timing.hpp"

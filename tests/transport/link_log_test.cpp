@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/link_log.hpp"
+#include "transport/team/shared/link_log.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"
-#include "transport/team/link_comparison.hpp"
+#include "transport/team/progress/link_comparison.hpp"
 
 #include <cstddef>
 #include <cstdint>

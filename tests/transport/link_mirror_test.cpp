@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/link_mirror.hpp"
+#include "transport/team/hosts/link_mirror.hpp"
 
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
 #include "support/mirrored_rank.hpp"
-#include "transport/team/courier_messages.hpp"
+#include "transport/team/hosts/courier_messages.hpp"
 
 #include <algorithm>
 #include <cstddef>

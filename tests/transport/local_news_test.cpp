@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/local_news.hpp"
+#include "transport/team/progress/local_news.hpp"
 
 #include "support/timing.hpp"
 

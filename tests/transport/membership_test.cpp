@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/membership.hpp"
+#include "transport/team/shared/membership.hpp"
 
 #include <array>
 #include <cstddef>

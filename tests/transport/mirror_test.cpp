@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/mirror.hpp"
+#include "transport/team/hosts/mirror.hpp"
 
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
 #include "support/mirrored_rank.hpp"
-#include "transport/team/courier_messages.hpp"
+#include "transport/team/hosts/courier_messages.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/pieces.hpp"
+#include "transport/plan/pieces.hpp"
 
 #include <cstddef>
 #include <cstdint>

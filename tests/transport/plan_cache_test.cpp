@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/plan_cache.hpp"
+#include "transport/select/plan_cache.hpp"
 
-#include "collectives/request.hpp"
-#include "collectives/team_context.hpp"
+#include "collectives/call/request.hpp"
+#include "collectives/communicator/team_context.hpp"
 #include "tutti/exchange.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "problem_maker.hpp"
 #include "support/random.hpp"
-#include "transport/plan_builder.hpp"
+#include "transport/plan/plan_builder.hpp"
+#include "transport/problem_maker.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/plan_builder.hpp"
+#include "transport/plan/plan_builder.hpp"
 #include "transport/steps/lowering.hpp"
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
 #include "support/machines.hpp"
 #include "support/stream_gate.hpp"
-#include "transport/tuning.hpp"
+#include "transport/plan/tuning.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"

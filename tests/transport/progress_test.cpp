@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/progress.hpp"
+#include "transport/team/progress/progress.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/rank_rooms.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"

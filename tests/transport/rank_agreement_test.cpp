@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/rounding.hpp"
-#include "collectives/request.hpp"
+#include "base/rounding.hpp"
+#include "collectives/call/request.hpp"
 #include "transport/nccl/calls.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/rounds.hpp"
-#include "transport/team/registrations.hpp"
-#include "transport/tuning.hpp"
+#include "transport/team/registrations/registrations.hpp"
 
 #include <algorithm>
 #include <cstddef>

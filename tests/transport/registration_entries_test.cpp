@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/registration_entries.hpp"
+#include "transport/team/registrations/registration_entries.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/rank_rooms.hpp"
-#include "transport/team/rank_status.hpp"
+#include "transport/team/shared/rank_status.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/retired_segments.hpp"
+#include "transport/team/registrations/retired_segments.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/rank_rooms.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/round_choice.hpp"
 
-#include "backend/rounding.hpp"
-#include "transport/team/registrations.hpp"
+#include "base/rounding.hpp"
+#include "transport/team/registrations/registrations.hpp"
 
 #include <cstdint>
 #include <string_view>

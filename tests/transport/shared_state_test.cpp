@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/shared_state.hpp"
+#include "transport/team/shared/shared_state.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 
 #include <algorithm>
 #include <cstddef>

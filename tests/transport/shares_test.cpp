@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/shares.hpp"
+#include "transport/plan/shares.hpp"
 
-#include "collectives/request.hpp"
+#include "collectives/call/request.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_stages.hpp"
-#include "transport/tuning.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/signature.hpp"
+#include "transport/team/shared/signature.hpp"
 
-#include "transport/team/rank_status.hpp"
+#include "transport/team/shared/rank_status.hpp"
 #include "tutti/reduce_op.hpp"
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "problem_maker.hpp"
-#include "transport/tuning.hpp"
+#include "transport/plan/tuning.hpp"
+#include "transport/problem_maker.hpp"
 
 #include <cstddef>
 #include <cstdint>

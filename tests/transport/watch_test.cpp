@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/watch.hpp"
+#include "transport/team/calls/watch.hpp"
 
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/rank_rooms.hpp"

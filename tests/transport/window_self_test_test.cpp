@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/window_self_test.hpp"
+#include "transport/team/windows/window_self_test.hpp"
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "support/errors.hpp"
-#include "transport/team/scoped_stream.hpp"
+#include "transport/team/windows/scoped_stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/clique.hpp"
 
-#include "blocking_call.hpp"
-#include "log.hpp"
+#include "device/blocking_call.hpp"
+#include "settings/log.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

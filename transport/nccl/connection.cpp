@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/connection.hpp"
 
-#include "transport/plan_builder.hpp"
+#include "transport/plan/plan_builder.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "transport/nccl/calls.hpp"
-#include "transport/plan.hpp"
-#include "transport/problem.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/plan/problem.hpp"
 
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/library.hpp"
 
-#include "environment.hpp"
+#include "settings/environment.hpp"
 #include "tutti/error.hpp"
 
 #include <dlfcn.h>

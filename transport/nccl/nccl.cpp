@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/nccl.hpp"
 
-#include "transport/launching.hpp"
 #include "transport/nccl/calls.hpp"
 #include "transport/nccl/clique.hpp"
 #include "transport/nccl/connection.hpp"
 #include "transport/nccl/library.hpp"
+#include "transport/probes/launch_probe.hpp"
 #include "tutti/error.hpp"
 
 #include <variant>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
-#include "transport/plan.hpp"
-#include "transport/problem.hpp"
+#include "device/runtime.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/plan/problem.hpp"
 
 #include <string>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/team_nccl.hpp"
 
-#include "backend/thread.hpp"
-#include "log.hpp"
-#include "transport/launching.hpp"
+#include "os/thread.hpp"
+#include "settings/log.hpp"
 #include "transport/nccl/library.hpp"
-#include "transport/team/agreement.hpp"
+#include "transport/probes/launch_probe.hpp"
+#include "transport/team/shared/agreement.hpp"
 #include "transport/team/team_exchange.hpp"
 #include "tutti/error.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 #include "transport/nccl/connection.hpp"
 #include "transport/team/team.hpp"
 

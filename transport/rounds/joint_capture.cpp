@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/joint_capture.hpp"
 
-#include "graph_captures.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 
 #include <cstdint>
 #include <span>

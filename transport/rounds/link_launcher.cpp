@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/link_launcher.hpp"
 
-#include "backend/thread.hpp"
+#include "os/thread.hpp"
 
 #include <algorithm>
 #include <exception>

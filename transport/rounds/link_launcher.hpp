@@ -2,9 +2,9 @@
 #pragma once
 
 #include "backend/team_links.hpp"
-#include "runtime.hpp"
-#include "transport/launching.hpp"
-#include "transport/team/links.hpp"
+#include "device/runtime.hpp"
+#include "transport/probes/launch_probe.hpp"
+#include "transport/team/calls/links.hpp"
 #include "transport/team/team.hpp"
 
 #include <cstddef>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/process_rounds.hpp"
 
-#include "environment.hpp"
+#include "settings/environment.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/rounds.hpp"
-#include "transport/team/device_name.hpp"
-#include "transport/team/registrations.hpp"
-#include "transport/tuning.hpp"
+#include "transport/team/registrations/registrations.hpp"
+#include "transport/team/windows/device_name.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
-#include "transport/plan.hpp"
-#include "transport/problem.hpp"
-#include "transport/reach.hpp"
+#include "device/runtime.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/plan/problem.hpp"
+#include "transport/plan/reach.hpp"
 #include "transport/rounds/process_team.hpp"
 
 #include <memory>

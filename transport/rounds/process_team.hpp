@@ -2,13 +2,13 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/thread.hpp"
-#include "runtime.hpp"
-#include "transport/plan.hpp"
+#include "device/runtime.hpp"
+#include "os/thread.hpp"
+#include "transport/plan/plan.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_launcher.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/team/alone.hpp"
+#include "transport/team/joining/alone.hpp"
 #include "transport/team/team.hpp"
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/round_builder.hpp"
 
-#include "backend/rounding.hpp"
 #include "backend/team_round.hpp"
-#include "transport/pieces.hpp"
-#include "transport/shares.hpp"
-#include "transport/tuning.hpp"
+#include "base/rounding.hpp"
+#include "transport/plan/pieces.hpp"
+#include "transport/plan/shares.hpp"
+#include "transport/plan/tuning.hpp"
 
 #include <algorithm>
 #include <ranges>

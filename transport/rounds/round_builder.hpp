@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/operations.hpp"
-#include "transport/plan_builder.hpp"
-#include "transport/problem.hpp"
+#include "transport/plan/plan_builder.hpp"
+#include "transport/plan/problem.hpp"
 #include "transport/rounds/round_plan.hpp"
 
 #include <cstddef>

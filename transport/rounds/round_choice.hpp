@@ -2,9 +2,9 @@
 #pragma once
 
 #include "backend/team_round.hpp"
+#include "transport/plan/shape.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/shape.hpp"
-#include "transport/tuning.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/device.hpp"
 

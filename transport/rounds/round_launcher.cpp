@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/round_launcher.hpp"
 
-#include "backend/thread.hpp"
+#include "os/thread.hpp"
 #include "transport/rounds/round_watch.hpp"
-#include "transport/team/registrations.hpp"
+#include "transport/team/registrations/registrations.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
-#include "transport/launching.hpp"
-#include "transport/plan.hpp"
+#include "device/runtime.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/probes/launch_probe.hpp"
 #include "transport/rounds/joint_capture.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/team.hpp"

@@ -3,7 +3,7 @@
 
 #include "backend/operations.hpp"
 #include "backend/team_round.hpp"
-#include "transport/problem.hpp"
+#include "transport/plan/problem.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/round_stages.hpp"
 
-#include "transport/shares.hpp"
+#include "transport/plan/shares.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/problem.hpp"
+#include "transport/plan/problem.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/tuning.hpp"
 
 namespace tutti::transport::team {
 
-/// A team's problem as work in stages, shared among its members (`transport/shares.hpp`).
+/// A team's problem as work in stages, shared among its members (`transport/plan/shares.hpp`).
 ///
 /// Sums with an output on every member: small ones are made by every member for itself, in one round. Larger
 /// ones are cut into stages of about one message, and these into a share for each member, who sums it and

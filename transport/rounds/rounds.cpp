@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/rounds.hpp"
 
-#include "transport/plan_builder.hpp"
+#include "transport/plan/plan_builder.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
-#include "transport/tuning.hpp"
 
 #include <cstddef>
 #include <limits>

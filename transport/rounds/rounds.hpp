@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/plan.hpp"
-#include "transport/problem.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/plan/problem.hpp"
 #include "transport/rounds/round_choice.hpp"
 
 namespace tutti::transport::team {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/crew.hpp"
 
-#include "environment.hpp"
-#include "log.hpp"
+#include "settings/environment.hpp"
+#include "settings/log.hpp"
 
 #include <algorithm>
 #include <thread>

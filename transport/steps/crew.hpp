@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/thread.hpp"
-#include "runtime.hpp"
+#include "device/runtime.hpp"
+#include "os/thread.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/plan_builder.hpp"
-#include "transport/reach.hpp"
+#include "transport/plan/plan_builder.hpp"
+#include "transport/plan/reach.hpp"
 
 #include <string>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/rounding.hpp"
-#include "transport/pieces.hpp"
-#include "transport/shares.hpp"
+#include "base/rounding.hpp"
+#include "transport/plan/pieces.hpp"
+#include "transport/plan/shares.hpp"
+#include "transport/plan/tuning.hpp"
 #include "transport/steps/lowering.hpp"
 #include "transport/steps/stager.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
+#include "device/runtime.hpp"
 
 #include <cstddef>
 #include <map>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/signals.hpp"
 
-#include "log.hpp"
-#include "transport/tuning.hpp"
+#include "settings/log.hpp"
+#include "transport/plan/tuning.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

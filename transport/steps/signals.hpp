@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_flag.hpp"
-#include "environment.hpp"
-#include "runtime.hpp"
-#include "transport/plan.hpp"
+#include "device/runtime.hpp"
+#include "os/shared_flag.hpp"
+#include "settings/environment.hpp"
+#include "transport/plan/plan.hpp"
 
 #include <array>
 #include <cstddef>

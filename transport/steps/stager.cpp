@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/stager.hpp"
 
-#include "backend/rounding.hpp"
-#include "transport/tuning.hpp"
+#include "base/rounding.hpp"
+#include "transport/plan/tuning.hpp"
 
 #include <algorithm>
 

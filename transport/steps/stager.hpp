@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/pieces.hpp"
-#include "transport/plan_builder.hpp"
+#include "transport/plan/pieces.hpp"
+#include "transport/plan/plan_builder.hpp"
 
 #include <cstdint>
 #include <map>

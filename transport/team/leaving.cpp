@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/leaving.hpp"
 
-#include "log.hpp"
-#include "transport/team/live_teams.hpp"
+#include "settings/log.hpp"
+#include "transport/team/calls/live_teams.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime.hpp"
-#include "transport/team/abort.hpp"
-#include "transport/team/call_log.hpp"
-#include "transport/team/courier.hpp"
-#include "transport/team/deferred_frees.hpp"
-#include "transport/team/host_share.hpp"
-#include "transport/team/judgement.hpp"
-#include "transport/team/local_news.hpp"
-#include "transport/team/membership.hpp"
-#include "transport/team/peer_process.hpp"
-#include "transport/team/progress.hpp"
-#include "transport/team/registrations.hpp"
-#include "transport/team/shared_state.hpp"
-#include "transport/team/windows.hpp"
+#include "device/runtime.hpp"
+#include "transport/team/calls/call_log.hpp"
+#include "transport/team/hosts/courier.hpp"
+#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/progress/abort.hpp"
+#include "transport/team/progress/local_news.hpp"
+#include "transport/team/progress/progress.hpp"
+#include "transport/team/registrations/deferred_frees.hpp"
+#include "transport/team/registrations/registrations.hpp"
+#include "transport/team/shared/host_share.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "transport/team/shared/peer_process.hpp"
+#include "transport/team/shared/shared_state.hpp"
+#include "transport/team/windows/windows.hpp"
 
 #include <chrono>
 #include <cstddef>

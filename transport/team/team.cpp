@@ -2,8 +2,8 @@
 #include "transport/team/team.hpp"
 
 #include "backend/team_round.hpp"
-#include "transport/team/agreement.hpp"
-#include "transport/tuning.hpp"
+#include "transport/plan/tuning.hpp"
+#include "transport/team/shared/agreement.hpp"
 
 #include <algorithm>
 #include <cstdint>

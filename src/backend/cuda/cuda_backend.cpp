@@ -6,7 +6,7 @@
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
-#include "backend/descriptor.hpp"
+#include "os/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

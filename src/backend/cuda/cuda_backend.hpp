@@ -4,7 +4,7 @@
 #include "backend/backend.hpp"
 #include "backend/code_calls.hpp"
 #include "backend/cuda/address_ranges.hpp"
-#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/kernels/kernels.hpp"
 #include "backend/cuda/table_store.hpp"
 
 #include <atomic>

@@ -4,7 +4,7 @@
 #include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
-#include "backend/descriptor.hpp"
+#include "os/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

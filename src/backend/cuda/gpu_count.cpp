@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.hpp"
 #include "backend/cuda/nvml.hpp"
-#include "backend/visible_devices.hpp"
+#include "backend/cuda/visible_devices.hpp"
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/child_program.hpp"
 
-#include "backend/descriptor.hpp"
+#include "os/descriptor.hpp"
 
 #include <cerrno>
 #include <csignal>

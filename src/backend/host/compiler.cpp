@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/compiler.hpp"
 
-#include "backend/descriptor.hpp"
 #include "backend/host/child_program.hpp"
-#include "backend/shown_text.hpp"
+#include "base/quoted_text.hpp"
+#include "os/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "backend/code_calls.hpp"
-#include "backend/host/address_space.hpp"
-#include "backend/host/failure_log.hpp"
-#include "backend/host/faults.hpp"
 #include "backend/host/host_backend.hpp"
-#include "backend/host/host_event.hpp"
-#include "backend/host/host_graph.hpp"
-#include "backend/host/interleaver.hpp"
-#include "backend/host/peer_access.hpp"
-#include "backend/host/stream_worker.hpp"
-#include "backend/host/translation.hpp"
+#include "backend/host/memory/address_space.hpp"
+#include "backend/host/memory/faults.hpp"
+#include "backend/host/memory/peer_access.hpp"
+#include "backend/host/memory/translation.hpp"
+#include "backend/host/queues/failure_log.hpp"
+#include "backend/host/queues/host_event.hpp"
+#include "backend/host/queues/host_graph.hpp"
+#include "backend/host/queues/interleaver.hpp"
+#include "backend/host/queues/stream_worker.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>

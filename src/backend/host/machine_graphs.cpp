@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/host/host_graph.hpp"
 #include "backend/host/machine.hpp"
+#include "backend/host/queues/host_graph.hpp"
 
 #include <algorithm>
 #include <thread>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
-#include "backend/host/team_part.hpp"
+#include "backend/host/queues/team_part.hpp"
 #include "backend/team_links.hpp"
-#include "backend/yielding.hpp"
+#include "os/yielding.hpp"
 
 #include <algorithm>
 #include <atomic>

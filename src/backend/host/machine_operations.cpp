@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/host/kernels.hpp"
+#include "backend/host/kernels/kernels.hpp"
 #include "backend/host/machine.hpp"
-#include "backend/host/table_work.hpp"
+#include "backend/host/queues/table_work.hpp"
 
 #include <cstdint>
 #include <cstring>

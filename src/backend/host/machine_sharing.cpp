@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
 #include "backend/sealed_words.hpp"
-#include "backend/shared_memory.hpp"
+#include "os/shared_memory.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
-#include "backend/host/team_part.hpp"
+#include "backend/host/queues/team_part.hpp"
 
 #include <memory>
 #include <span>

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/tcp/star.hpp"
+#include "tutti/device.hpp"
+#include "tutti/error.hpp"
+#include "tutti/tcp.hpp"
+
+#include <utility>
+
+namespace tutti::tcp {
+
+Exchange::Exchange(const Rendezvous& rendezvous, Watch watch)
+    : star_(std::make_unique<Star>(rendezvous, std::move(watch))) {}
+
+Exchange::~Exchange() = default;
+
+int Exchange::rank() const {
+  return star_->rank();
+}
+
+int Exchange::size() const {
+  return star_->size();
+}
+
+void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  star_->all_gather(mine, all);
+}
+
+void Exchange::limit_waits(std::chrono::milliseconds timeout) {
+  star_->limit_waits(timeout);
+}
+
+void Exchange::set_timeout(std::chrono::milliseconds timeout) {
+  star_->set_timeout(timeout);
+}
+
+Communicator make_communicator(const Rendezvous& rendezvous, const CommunicatorOptions& options) {
+  Exchange exchange(rendezvous);
+  CommunicatorOptions chosen = options;
+  try {
+    init();  // the count is that of the devices that will be used
+    const int count = device_count();
+    if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(rendezvous.local_rank % count);
+  } catch (const Error&) {
+    // A rank that has no devices: the constructor finds out again, and tells the others.
+  }
+  return Communicator(exchange, chosen);
+}
+
+}  // namespace tutti::tcp

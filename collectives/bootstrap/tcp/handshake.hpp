@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/bootstrap/tcp/sha256.hpp"
+#include "collectives/bootstrap/tcp/sockets.hpp"
+#include "os/descriptor.hpp"
+#include "tutti/tcp.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+/// How both ends of a connection prove that they have the same secret and are of the same job.
+///
+/// Each says hello: a mark, and bytes by chance. Then who has connected says who it is, and proves by a keyed
+/// digest of both hellos and of that; then rank 0 proves the same, or answers by a digest of zeros that it
+/// has not been convinced. Nothing of what a stranger sends is looked at but the mark and the digest.
+namespace tutti::tcp {
+
+/// Makes the key by which both ends prove that they have the secret and the job.
+[[nodiscard]] Digest key_of(const Rendezvous& rendezvous);
+
+struct Hello {
+  std::array<char, 16> mark;
+  std::array<std::byte, 32> nonce;
+};
+/// The place among the ranks that somebody who has connected claims.
+struct Claim {
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+};
+struct Proof {
+  Claim claim;
+  Digest digest;
+};
+
+/// A connection to rank 0 whose other end has still to prove that it is of the job.
+class Visitor {
+ public:
+  Visitor(Descriptor socket, const Digest& key);
+  // Parts of the object are pointed to.
+  Visitor(const Visitor&) = delete;
+  Visitor& operator=(const Visitor&) = delete;
+
+  enum class State : std::uint8_t {
+    undecided,
+    admitted,
+    refused,   ///< it has another secret, or is of another job
+    stranger,  ///< it speaks another language
+    gone,      ///< it has closed the connection
+  };
+  /// Goes as far as it can without waiting. Silence is no answer: a visitor stays undecided as long as it is
+  /// connected.
+  [[nodiscard]] State advance();
+  [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
+  /// It has said something, and nothing that a rank would not say.
+  [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
+  /// When it last said something, or else connected.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
+  /// These two are for one who was admitted.
+  [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }
+  [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
+
+ private:
+  /// The bytes that are read of a stranger, and no more than these.
+  struct Taken {
+    Hello hello;
+    Proof proof;
+  };
+
+  [[nodiscard]] Progress listen();
+
+  Descriptor socket_;
+  Digest key_;
+  Hello own_;
+  Taken taken_{};
+  std::span<std::byte> rest_;
+  std::chrono::steady_clock::time_point last_heard_ = std::chrono::steady_clock::now();
+};
+
+enum class Introduction : std::uint8_t {
+  admitted,
+  unanswered,  ///< until the wait was over
+  cut_off,     ///< what listens there has closed the connection, as a rank 0 does that ends
+};
+/// Proves to rank 0, which listens at the other end, who this is, and has it prove itself. Throws
+/// Error(invalid_argument) if what listens there has another secret or job, peer_unavailable if it does not
+/// speak as rank 0 does.
+[[nodiscard]] Introduction introduce(const Descriptor& socket, const Rendezvous& rendezvous,
+                                     const Wait& wait);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/descriptor.hpp"
+#include "tutti/tcp.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace tutti::tcp {
+
+/// Waits for sockets, all in all no longer than a timeout, and looks after other things meanwhile.
+class Wait {
+ public:
+  Wait(std::chrono::milliseconds timeout, const Exchange::Watch& watch)
+      : end_(std::chrono::steady_clock::now() + timeout), watch_(watch) {}
+
+  [[nodiscard]] bool is_over() const noexcept { return left() <= std::chrono::nanoseconds(0); }
+  /// How long it may still last.
+  [[nodiscard]] std::chrono::nanoseconds left() const noexcept {
+    return end_ - std::chrono::steady_clock::now();
+  }
+  /// Until one of the sockets is ready, or some ms have gone by; what the watch throws is passed on.
+  void until_ready(std::span<pollfd> sockets) const;
+  void until_ready(const Descriptor& socket, short events) const;
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+  const Exchange::Watch& watch_;
+};
+
+[[nodiscard]] inline double in_seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] bool is_loopback() const noexcept;
+};
+
+/// Returns all addresses that the name of the rendezvous stands for. Throws Error(invalid_argument) if there
+/// are none.
+[[nodiscard]] std::vector<Address> addresses_of(const Rendezvous& rendezvous);
+/// Names where rank 0 listens: "10.0.0.1:29500 (MASTER_ADDR, MASTER_PORT)".
+[[nodiscard]] std::string place_of(const Rendezvous& rendezvous);
+/// Listens at the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.
+[[nodiscard]] Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& rendezvous);
+/// Returns a closed descriptor where nobody listens, or where the system does not hear from there for
+/// `patience`: then other addresses have their turn, and the next attempt does not wait for the ever longer
+/// pauses at which the system repeats this one.
+[[nodiscard]] Descriptor connect_to(const Address& address, const Wait& wait,
+                                    std::chrono::milliseconds patience = std::chrono::seconds(2));
+/// Returns a connection that somebody has made; a closed one, with errno, if there is none.
+[[nodiscard]] Descriptor accept_at(const Descriptor& listener);
+
+enum class Progress : std::uint8_t { halfway, complete, closed };
+/// These two do not wait; `rest` is what is left afterwards.
+[[nodiscard]] Progress receive(const Descriptor& socket, std::span<std::byte>& rest);
+[[nodiscard]] Progress send(const Descriptor& socket, std::span<const std::byte>& rest);
+/// These two wait until all has gone; half-way only if the wait is over.
+[[nodiscard]] Progress receive_all(const Descriptor& socket, std::span<std::byte> bytes, const Wait& wait);
+[[nodiscard]] Progress send_all(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/call/arguments.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+/// Outputs must not overlap one another, nor inputs. For thousands of tensors, asking costs more than moving
+/// them: the usual case is recognised while the tensors are checked anyway.
+namespace tutti::collectives {
+
+/// Whether an output may be exactly an input.
+enum class InPlace : std::uint8_t {
+  forbidden,
+  allowed,
+  same_index,  ///< only an input at the same place of its list
+};
+
+/// Tensors and the name messages give them; for lists the index is part of the name, made when it is needed.
+struct Named {
+  std::string_view argument;
+  std::span<const Tensor> tensors;
+  int row = -1;         ///< of a list of lists, or of tensors; -1: the argument itself
+  bool is_one = false;  ///< a single tensor, not a list
+  /// A tensor that is an argument of its own, or one of a list.
+  [[nodiscard]] static Named one(std::string_view argument, const Tensor& tensor, int row = -1) {
+    return {argument, std::span(&tensor, 1), row, true};
+  }
+  [[nodiscard]] Name name(std::size_t index) const;
+};
+
+/// Whether all that one tensor reaches lies before, or behind, all of the other.
+[[nodiscard]] inline bool lie_apart(const Tensor& a, const Tensor& b) noexcept {
+  const auto begin_of_a = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto begin_of_b = reinterpret_cast<std::uintptr_t>(b.data());
+  return begin_of_a + a.layout()->span_bytes() <= begin_of_b ||
+         begin_of_b + b.layout()->span_bytes() <= begin_of_a;
+}
+
+/// The memory of lists of tensors as runs: consecutive tensors of a device whose addresses only ascend, or
+/// only descend. Tensors allocated one after another make a run or two; those of other devices lie elsewhere,
+/// and what is in between is no memory of theirs.
+class MemoryRuns {
+ public:
+  void start_inputs() { start_list(false); }
+  void start_outputs() { start_list(true); }
+  /// The next tensor of the list started last.
+  void add(const Tensor& tensor) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
+    const std::uintptr_t end = begin + tensor.layout()->span_bytes();
+    if (begin == end) return;
+    const int device = tensor.device().index();
+    const bool goes_on = device == last_.device;
+    if (goes_on && last_.ascends && begin >= last_.end) {
+      last_.end = end;
+      last_.descends = false;
+    } else if (goes_on && last_.descends && end <= last_.begin) {
+      last_.begin = begin;
+      last_.ascends = false;
+    } else {
+      start_run(begin, end, device);
+    }
+  }
+  /// Takes the place of `add` for an output that is exactly an input, as it may be. No two such outputs may
+  /// be the same input.
+  void add_in_place() { inputs_are_written_ = true; }
+
+  /// Whether no run of outputs meets another run: then no output overlaps anything. False also if there are
+  /// more runs than it pays to compare. Ends the collection.
+  [[nodiscard]] bool are_disjoint();
+
+ private:
+  static constexpr std::size_t most_runs = 64;
+
+  struct Run {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    int device;
+    bool ascends;  ///< both while it is one tensor, neither while it is none
+    bool descends;
+    bool is_output;
+  };
+
+  void start_list(bool is_output);
+  void start_run(std::uintptr_t begin, std::uintptr_t end, int device);
+  void finish_run();
+
+  std::array<Run, most_runs> runs_;  ///< the first `count_` of them
+  std::size_t count_ = 0;
+  Run last_{};
+  bool inputs_are_written_ = false;
+};
+
+/// No output overlaps another output or an input, except as `in_place` says. Throws Error(invalid_argument).
+/// Cost: linear for lists of few runs and for tensors with storages of their own; else a sort.
+void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
+                      std::span<const Named> outputs, InPlace in_place);
+/// The same, for lists whose runs are not disjoint. `are_plain`: all tensors are known to be.
+void require_disjoint_one_by_one(const Arguments& arguments, std::span<const Named> inputs,
+                                 std::span<const Named> outputs, InPlace in_place, bool are_plain);
+
+}  // namespace tutti::collectives

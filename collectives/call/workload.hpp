@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/call/arguments.hpp"
+#include "collectives/call/request.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+
+namespace tutti::collectives {
+
+/// A workload as the request that a call among `members` devices would make of it, on one process's devices
+/// or a team's. Throws Error(invalid_argument) for what could not be called.
+[[nodiscard]] Request request_of(const Arguments& arguments, const Workload& workload, std::size_t members);
+
+}  // namespace tutti::collectives

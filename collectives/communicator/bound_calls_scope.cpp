@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/bound_calls_scope.hpp"
+
+#include "collectives/communicator/team_context.hpp"
+#include "device/runtime.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::collectives {
+
+BoundCallsScope::BoundCallsScope(const TeamContext& context, std::uint64_t capture)
+    : context_(context), capture_(capture), outer_(std::exchange(innermost, this)) {}
+
+BoundCallsScope::~BoundCallsScope() {
+  innermost = outer_;
+}
+
+void BoundCallsScope::check_streams(const TeamContext& context, std::span<const backend::StreamRef> streams,
+                                    const Arguments& arguments) const {
+  if (&context != &context_ || capture_ == 0) return;
+  backend::Backend& backend = context.runtime().backend();
+  const auto is_recorded = [&](backend::StreamRef stream) { return backend.capture_id(stream) == capture_; };
+  if (std::ranges::any_of(streams, is_recorded)) return;
+  arguments.fail(
+      "streams has none that is being recorded, expected none at all, the current ones, or such as have "
+      "waited for these: the call would be made once, and not by launches of what is bound");
+}
+
+}  // namespace tutti::collectives

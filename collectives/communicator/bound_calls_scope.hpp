@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+#include "collectives/call/arguments.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace tutti::collectives {
+
+class TeamContext;
+
+/// While it exists, its thread makes calls of a communicator that are being bound.
+class BoundCallsScope {
+ public:
+  /// They are recorded in this `capture`, and otherwise, where it is 0, made anew by each launch.
+  BoundCallsScope(const TeamContext& context, std::uint64_t capture);
+  BoundCallsScope(const BoundCallsScope&) = delete;
+  BoundCallsScope& operator=(const BoundCallsScope&) = delete;
+  ~BoundCallsScope();
+
+  /// Throws Error(invalid_argument) if the calling thread is recording calls of `context`, and none of the
+  /// `streams` of one of them is part of the capture: the call would be made now, and not by launches.
+  static void check(const TeamContext& context, std::span<const backend::StreamRef> streams,
+                    const Arguments& arguments) {
+    if (innermost != nullptr) [[unlikely]]
+      innermost->check_streams(context, streams, arguments);
+  }
+  /// Notes that others may rely on a call of `context`.
+  static void note(const TeamContext& context) noexcept {
+    if (innermost != nullptr && &innermost->context_ == &context) [[unlikely]]
+      innermost->has_made_calls_ = true;
+  }
+  [[nodiscard]] bool has_made_calls() const noexcept { return has_made_calls_; }
+
+ private:
+  void check_streams(const TeamContext& context, std::span<const backend::StreamRef> streams,
+                     const Arguments& arguments) const;
+
+  const TeamContext& context_;
+  const std::uint64_t capture_;
+  bool has_made_calls_ = false;
+  BoundCallsScope* const outer_;
+
+  static inline thread_local constinit BoundCallsScope* innermost = nullptr;
+};
+
+}  // namespace tutti::collectives

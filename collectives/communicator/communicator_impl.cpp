@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/communicator_impl.hpp"
+
+#include "base/patience.hpp"
+#include "collectives/call/arguments.hpp"
+#include "device/blocking_call.hpp"
+#include "device/capture_gate.hpp"
+#include "device/current_device.hpp"
+#include "os/thread.hpp"
+#include "settings/environment.hpp"
+#include "settings/log.hpp"
+#include "transport/probes/launch_probe.hpp"
+#include "transport/team/joining/alone.hpp"
+#include "transport/team/joining/introduction.hpp"
+#include "transport/team/leaving.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::TeamContext;
+using transport::Launching;
+using transport::LaunchProbe;
+using transport::team::Team;
+
+/// How long calls wait for ranks that are late, where nobody says, and the timeout is not longer.
+constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
+
+std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
+  transport::team::Alone exchange;
+  return std::make_unique<TeamContext>(exchange, settings);
+}
+
+/// How long other ranks may hold up calls that have been made.
+std::chrono::milliseconds longest_wait_of(Team& team) {
+  return std::max(team.settings().timeout, team.waiting().patience().longest());
+}
+
+/// Until the process ends, as others than this process or thread still use it.
+void keep(std::unique_ptr<TeamContext> context) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<TeamContext>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(context));
+}
+
+}  // namespace
+
+CommunicatorCollectives::Impl::Impl(const CommunicatorOptions& options)
+    : context(make_alone(prepared(options))) {}
+
+std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const CommunicatorOptions& options) {
+  constexpr std::size_t smallest_window = std::size_t{512} << 10U;
+  constexpr std::size_t largest_window = std::size_t{1} << 30U;
+  const BlockingCall blocks("Communicator");
+  const Arguments arguments(Runtime::get(), "Communicator");
+  std::vector<Device> devices = options.devices;
+  if (devices.empty()) devices.push_back(Device::current());
+  for (Device& device : devices) device = resolved(arguments.runtime(), device);
+  arguments.existing_devices(devices, "options.devices");
+  arguments.known_transport(options.transport);
+  arguments.enumerator(options.determinism, Determinism::bitwise, "options.determinism");
+  arguments.enough_multiprocessors(options.multiprocessors, 1);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
+        devices.begin() + static_cast<std::ptrdiff_t>(i)) {
+      arguments.fail("options.devices[{}] is {}, which is there already: a device is one member", i,
+                     to_string(devices[i]));
+    }
+  }
+  if (devices.size() > 1) {
+    std::vector<int> indices;
+    for (const Device device : devices) indices.push_back(device.index());
+    if (Runtime::get().extension<LaunchProbe>().find(indices) == Launching::impossible) {
+      arguments.unsupported("options.devices has {} entries, expected 1 where {}", devices.size(),
+                            transport::launches_block);
+    }
+  }
+  if (options.timeout.count() <= 0) {
+    arguments.fail("options.timeout is {} ms, expected more than 0", options.timeout.count());
+  }
+  if (options.patience && options.patience->count() <= 0) {
+    arguments.fail("options.patience is {} ms, expected more than 0", options.patience->count());
+  }
+  if (devices.size() > transport::team::most_local_members) {
+    arguments.fail("options.devices has {} entries, expected {} at most", devices.size(),
+                   transport::team::most_local_members);
+  }
+  if (options.window_bytes < smallest_window || options.window_bytes > largest_window) {
+    arguments.fail("options.window_bytes is {}, expected {} to {}", options.window_bytes, smallest_window,
+                   largest_window);
+  }
+  return devices;
+}
+
+Team::Settings CommunicatorCollectives::Impl::checked(Exchange& exchange, const CommunicatorOptions& options,
+                                                      bool beside) {
+  try {
+    return beside ? settings(options) : prepared(options);
+  } catch (const std::exception& error) {
+    const bool is_no_timeout = options.timeout <= std::chrono::milliseconds(0);
+    exchange.limit_waits(is_no_timeout ? CommunicatorOptions{}.timeout
+                                       : std::min(options.timeout, longest_limit));
+    transport::team::decline_to_join(exchange, error.what());
+    throw;
+  }
+}
+
+Team::Settings CommunicatorCollectives::Impl::prepared(const CommunicatorOptions& options) {
+  Team::Settings result = settings(options);
+  transport::team::free_deferred(Runtime::get(), result.devices);
+  return result;
+}
+
+CommunicatorCollectives::Impl::~Impl() {
+  if (!is_forked_off()) {
+    if (end_work_of_calls()) return;
+    log_warning("Communicator: its calls have not come to their end, and keep what they use");
+    context->team().live_teams().stop_counting(context->team().calls());
+  }
+  keep(std::move(context));
+}
+
+bool CommunicatorCollectives::Impl::end_work_of_calls() {
+  BlockingCall::warn("the end of a Communicator");
+  using Clock = std::chrono::steady_clock;
+  // Calls are complete a moment before their last work is over. Where they are not marked, the streams may
+  // have work of others behind it, which may wait for what happens only after this.
+  constexpr std::chrono::milliseconds moment{100};
+  constexpr std::chrono::seconds least_patience{1};
+  Team& team = context->team();
+  const auto deadline = Clock::now() + longest_wait_of(team);
+  const auto wait_until = [](Clock::time_point end, const auto& holds) {
+    while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return holds();
+  };
+  const auto has_passed = [this] { return context->launcher().has_passed(); };
+  context->launcher().mark();
+  static_cast<void>(
+      wait_until(deadline, [&team] { return team.progress().is_idle() || team.abort().is_set(); }));
+  bool is_over = team.progress().is_idle();
+  if (is_over && context->launcher().marks_calls()) {
+    is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+    if (!is_over) team.abort().set(ErrorCode::aborted, "a rank left with work of its calls under way");
+  } else if (is_over) {
+    static_cast<void>(wait_until(Clock::now() + moment, has_passed));
+  } else {
+    // What does not end by itself is ended.
+    team.abort().set(ErrorCode::aborted, "a rank left with calls under way");
+    is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+    if (is_over) take_failures();
+  }
+  if (is_over && context->launcher().has_captured()) end_launches();
+  return is_over;
+}
+
+void CommunicatorCollectives::Impl::end_launches() {
+  // What NCCL carries, and messages, nobody watches: they may wait for ranks that have left.
+  std::mutex mutex;
+  std::condition_variable ends;
+  bool are_over = false;
+  const auto end_soon = [&, &team = context->team()] {
+    std::unique_lock lock(mutex);
+    if (ends.wait_for(lock, longest_wait_of(team), [&] { return are_over; })) return;
+    team.abort().set(ErrorCode::aborted, "a rank left with launches under way");
+    log_warning("Communicator: launches of graphs that have not come to their end are ended");
+  };
+  backend::Thread ender;
+  try {
+    ender = backend::Thread({.name = "tutti-ender", .purpose = "that ends launches of graphs"}, end_soon,
+                            [&team = context->team()](const backend::Escaped& escaped) {
+                              team.abort().fail("cannot wait for launches of graphs", escaped);
+                            });
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
+  }
+  for (const Device device : context->devices()) {
+    try {
+      // A wait that another thread's capture refuses would let memory go that launches still use.
+      const CaptureGate::Wait wait(context->runtime().extension<CaptureGate>());
+      context->runtime().backend().synchronize_device(device.index());
+    } catch (const Error&) {
+      continue;  // failed work is over as well
+    }
+  }
+  {
+    const std::lock_guard lock(mutex);
+    are_over = true;
+  }
+  ends.notify_all();
+  ender.join();
+}
+
+void CommunicatorCollectives::Impl::take_failures() {
+  for (std::size_t local = 0; local < context->devices().size(); ++local) {
+    try {
+      context->launcher().check();  // throws for one device at a time
+    } catch (const Error& error) {
+      const std::string_view what = error.what();
+      if (what.find(context->team().abort().word().reason().text()) == std::string_view::npos)
+        log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
+    }
+  }
+}
+
+Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions& options) {
+  const auto usual = Environment::get().patience;
+  const std::chrono::milliseconds patience =
+      options.patience.value_or(usual ? *usual : std::max(usual_patience, options.timeout));
+  Team::Settings settings{.timeout = std::min(options.timeout, longest_limit),
+                          .patience = std::min(patience, longest_limit),
+                          .window_bytes = options.window_bytes,
+                          .transport = options.transport,
+                          .determinism = options.determinism,
+                          .most_multiprocessors = transport::most_multiprocessors_of(options.multiprocessors),
+                          .is_direct = Environment::get().direct,
+                          .devices = {}};
+  const TransportKind from_environment = Environment::get().transport;
+  if (settings.transport == TransportKind::automatic && from_environment != TransportKind::automatic) {
+    settings.transport = from_environment;
+    settings.transport_source = TransportSource::environment;
+  }
+  for (const Device device : checked_devices(options)) settings.devices.push_back(device.index());
+  return settings;
+}
+
+}  // namespace tutti

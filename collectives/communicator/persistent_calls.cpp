@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fork_mark.hpp"
+#include "collectives/call/persistent_impl.hpp"
+#include "collectives/communicator/bound_calls_scope.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "device/capture_gate.hpp"
+#include "device/runtime.hpp"
+#include "diagnostics/watching.hpp"
+#include "os/thread.hpp"
+#include "stream/current_streams.hpp"
+#include "tutti/error.hpp"
+#include "tutti/graph.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// Calls of a communicator that are bound once and launched many times.
+namespace tutti {
+namespace {
+
+using collectives::TeamContext;
+
+/// Streams to record calls on, which nobody else uses meanwhile. They live as long as the devices, as graphs
+/// and communicators remember them. There are as many as have been needed at once.
+class RecordingStreams {
+ public:
+  explicit RecordingStreams(Runtime& runtime) : runtime_(runtime) {}
+  RecordingStreams(const RecordingStreams&) = delete;
+  RecordingStreams& operator=(const RecordingStreams&) = delete;
+  ~RecordingStreams() {
+    if (fork_mark_.is_in_child()) return;
+    for (const backend::StreamRef stream : made_) runtime_.backend().destroy_stream(stream);
+  }
+
+  [[nodiscard]] Stream take(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(free_, device, &Stream::device);
+    if (found != free_.end()) {
+      const Stream stream = *found;
+      free_.erase(found);
+      return stream;
+    }
+    made_.reserve(made_.size() + 1);
+    free_.reserve(made_.size() + 1);  // for when it comes back
+    made_.push_back(runtime_.backend().create_stream(device, 0));
+    return StreamAccess::make(made_.back());
+  }
+  void give_back(const Stream& stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stream);
+  }
+
+ private:
+  const ForkMark fork_mark_;
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::vector<backend::StreamRef> made_;
+  std::vector<Stream> free_;
+};
+
+/// One stream of each device, to record on.
+class LeasedStreams {
+ public:
+  LeasedStreams(Runtime& runtime, const std::vector<Device>& devices)
+      : LeasedStreams(runtime.extension<RecordingStreams>()) {
+    streams_.reserve(devices.size());
+    for (const Device device : devices) streams_.push_back(owner_.take(device.index()));
+  }
+  LeasedStreams(const LeasedStreams&) = delete;
+  LeasedStreams& operator=(const LeasedStreams&) = delete;
+  ~LeasedStreams() {
+    for (const Stream& stream : streams_) owner_.give_back(stream);
+  }
+  [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
+
+ private:
+  /// The one above delegates to this, so that streams go back when there are no more.
+  explicit LeasedStreams(RecordingStreams& owner) : owner_(owner) {}
+
+  RecordingStreams& owner_;
+  std::vector<Stream> streams_;
+};
+
+class BoundCalls : public PersistentCollective::Impl {
+ public:
+  explicit BoundCalls(TeamContext& context) : context_(context) {}
+
+  [[nodiscard]] int home_device() const noexcept override { return context_.devices().front().index(); }
+  [[nodiscard]] PlanSummary summary() const override { return summary_; }
+
+ protected:
+  [[nodiscard]] TeamContext& context() const noexcept { return context_; }
+  /// That of the communicator's latest call.
+  void learn_summary() {
+    const std::lock_guard lock(context_.team().calls().mutex());
+    summary_ = context_.last_plan();
+    const collectives::Request& request = context_.scratch().request;  // until the next call begins
+    collective_ = request.collective;
+    bytes_ = request.bytes();
+  }
+  [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {
+    return {.runtime = &context_.runtime(),
+            .collective = collective_,
+            .bytes = bytes_,
+            .plan = summary_,
+            .explain = [this] { return explain(); },
+            .streams = streams};
+  }
+  [[nodiscard]] std::string explain_as(const char* what) const {
+    if (summary_.transport.empty()) return fmt::format("calls of a communicator, {}\n", what);
+    return fmt::format("calls of a communicator, {}; the last by {} ({})\n", what, summary_.transport,
+                       summary_.algorithm);
+  }
+
+ private:
+  TeamContext& context_;
+  // Of the last call.
+  PlanSummary summary_;
+  Collective collective_ = Collective::barrier;
+  std::uint64_t bytes_ = 0;
+};
+
+/// By one graph.
+class RecordedCalls final : public BoundCalls {
+ public:
+  RecordedCalls(TeamContext& context, std::function<void()> calls)
+      : BoundCalls(context), graph_(record(context, std::move(calls))) {
+    learn_summary();
+  }
+
+  void launch(const Stream& stream) override {
+    transport::team::Team& team = context().require_own_process().team();
+    transport::team::RoundLauncher& launcher = context().launcher();
+    const std::lock_guard lock(team.calls().mutex());
+    // The graph comes from this stream and goes back to it, for all members.
+    queues_.assign(context().devices().size(), StreamAccess::ref(stream));
+    const watching::CallRange range([this] { return watched(queues_); });
+    try {
+      launcher.begin(queues_);
+      graph_.launch(stream);
+    } catch (...) {
+      const backend::Escaped escaped = backend::Escaped::current();
+      launcher.abandon();
+      // What is refused has not begun. For all else the other ranks' launches wait.
+      if (escaped.code != ErrorCode::unsupported && !team.abort().is_set())
+        team.abort().fail("cannot launch its bound calls", escaped);
+      throw;
+    }
+    launcher.end(queues_);
+  }
+
+  [[nodiscard]] std::string explain() const override { return explain_as("recorded as one graph"); }
+
+ private:
+  static Graph record(TeamContext& context, std::function<void()> calls) {
+    const LeasedStreams leased(context.runtime(), context.devices());
+    const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
+    const CaptureGate::Capture begun(context.runtime().extension<CaptureGate>());
+    return Graph::capture(leased.streams(), [&] {
+      const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
+      const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));
+      (*kept)();
+      // What they hold may be used by other work of theirs than calls.
+      context.runtime().retain_until_graph_destroyed(first,
+                                                     std::const_pointer_cast<std::function<void()>>(kept));
+    });
+  }
+
+  Graph graph_;
+  std::vector<backend::StreamRef> queues_;  ///< of the latest launch, for each local member
+};
+
+/// By the host, each time.
+class RepeatedCalls final : public BoundCalls {
+ public:
+  RepeatedCalls(TeamContext& context, std::function<void()> calls)
+      : BoundCalls(context), calls_(std::move(calls)) {
+    for (const Device device : context.devices()) streams_.emplace_back(device);
+  }
+
+  void launch(const Stream& stream) override {
+    transport::team::Team& team = context().require_own_process().team();
+    const auto come_back = [&] {
+      for (const Stream& own : streams_) stream.wait_stream(own);
+    };
+    const collectives::BoundCallsScope binding(context(), 0);
+    try {
+      for (const Stream& own : streams_) own.wait_stream(stream);
+      const CurrentStreams current(streams_);
+      calls_();
+      come_back();
+    } catch (...) {
+      const backend::Escaped escaped = backend::Escaped::current();
+      // What is refused before anything is made is so on all ranks. For all else they wait.
+      const bool is_refused =
+          escaped.code == ErrorCode::unsupported || escaped.code == ErrorCode::invalid_argument;
+      const bool is_waited_for = !is_refused || binding.has_made_calls();
+      if (is_waited_for && !team.abort().is_set()) team.abort().fail("cannot make its bound calls", escaped);
+      try {
+        come_back();  // some calls may have been made
+      } catch (const std::exception&) {
+        // A stream that takes nothing more has failed, and with it what it has taken.
+      }
+      throw;
+    }
+    learn_summary();
+  }
+
+  [[nodiscard]] std::string explain() const override { return explain_as("made anew by each launch"); }
+
+ private:
+  std::function<void()> calls_;
+  std::vector<Stream> streams_;  ///< one of each local member's device
+};
+
+}  // namespace
+
+PersistentCollective Communicator::persistent(std::function<void()> calls) {
+  if (calls == nullptr)
+    throw Error(ErrorCode::invalid_argument, "Communicator::persistent: calls is empty, expected a function");
+  TeamContext& context = impl_->context->require_own_process();
+  if (context.team().membership().spans_hosts())
+    return PersistentCollective(std::make_unique<RepeatedCalls>(context, std::move(calls)));
+  return PersistentCollective(std::make_unique<RecordedCalls>(context, std::move(calls)));
+}
+
+}  // namespace tutti

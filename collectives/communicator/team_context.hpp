@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/backend.hpp"
+#include "collectives/call/arguments.hpp"
+#include "collectives/call/request.hpp"
+#include "collectives/communicator/message_scratch.hpp"
+#include "device/runtime.hpp"
+#include "diagnostics/watching.hpp"
+#include "transport/launch/launch.hpp"
+#include "transport/launch/messages.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/plan/problem.hpp"
+#include "transport/rounds/round_choice.hpp"
+#include "transport/rounds/round_launcher.hpp"
+#include "transport/select/plan_cache.hpp"
+#include "transport/team/shared/signature.hpp"
+#include "transport/team/team.hpp"
+#include "tutti/device.hpp"
+#include "tutti/exchange.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// What one call fills and the next one fills again, without asking for memory anew. Whoever holds the lock
+/// of the team's calls has it to itself, from `begin` to `let_go`.
+struct TeamScratch {
+  /// Empties what the call before has left. (What it does not empty is written before it is read.)
+  void begin() noexcept {
+    streams.clear();
+    request.clear();
+  }
+  /// Drops the call's tensors: none outlives its call here.
+  void let_go() noexcept {
+    inputs.clear();
+    outputs.clear();
+    links.items.clear();
+  }
+
+  std::vector<backend::StreamRef> streams;  ///< of local members
+  Request request;
+  std::vector<Tensor> inputs;    ///< by local member, then column; undefined where there is none
+  std::vector<Tensor> outputs;   ///< likewise
+  transport::Operands operands;  ///< by buffer and member of the plan
+  LinkScratch links;             ///< of messages
+};
+
+/// What the calls of one communicator share: its team, who launches the team's rounds, and the plans that
+/// have been made for it. Calls of several threads take turns by the team's lock.
+class TeamContext {
+ public:
+  /// Collective over the exchange.
+  TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings);
+
+  /// Throws Error(unsupported) in a forked child. Returns itself.
+  TeamContext& require_own_process();
+  /// Throws Error(unsupported), by `arguments`, if the communicator's options bound how many multiprocessors
+  /// a kernel may hold: for kernels that are compiled at run time, which take as many as there are.
+  void require_unbounded(const Arguments& arguments) const;
+
+  [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
+  /// Of the local members.
+  [[nodiscard]] const std::vector<Device>& devices() const noexcept { return devices_; }
+  [[nodiscard]] transport::team::Team& team() noexcept { return team_; }
+  [[nodiscard]] const transport::team::Team& team() const noexcept { return team_; }
+  [[nodiscard]] transport::team::RoundLauncher& launcher() noexcept { return launcher_; }
+  [[nodiscard]] transport::MessageLauncher& messages() noexcept { return messages_; }
+  [[nodiscard]] const transport::team::TeamMeans& means() const noexcept { return means_; }
+  [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
+  /// For who watches: unlike those of the process's other teams.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+  /// The call that is being made as far as it is known before the shape of its request.
+  [[nodiscard]] transport::Problem outline_of(const Request& request, std::size_t root) const;
+  /// The plan of a call outside captures, without its being kept.
+  [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
+  /// The plan of the call that is being made, from the cache if it was made before.
+  [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
+  /// Likewise of messages among all members, all of which are local, in a round.
+  [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(
+      std::span<const transport::InsideMessage> messages);
+
+  void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
+  /// Of the last call; empty strings before the first.
+  [[nodiscard]] PlanSummary last_plan() const {
+    return last_plan_ == nullptr ? PlanSummary{} : last_plan_->summary;
+  }
+
+ private:
+  [[nodiscard]] std::vector<int> lane_devices() const;
+  /// Completes an outline with lanes, homes, flows and reductions, and plans.
+  [[nodiscard]] transport::Plan plan(const Request& request, transport::Problem problem) const;
+
+  Runtime& runtime_ = Runtime::get();
+  std::vector<Device> devices_;
+  transport::team::Team team_;
+  transport::team::RoundLauncher launcher_;
+  transport::team::TeamMeans means_;
+  transport::MessageLauncher messages_;
+  transport::PlanCache plans_;
+  transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
+  std::shared_ptr<const transport::Plan> last_plan_;
+  TeamScratch scratch_;
+  std::uint64_t number_ = watching::number_team();
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/storage.hpp"
+#include "collectives/call/arguments.hpp"
+#include "collectives/call/packing.hpp"
+#include "collectives/communicator/bound_calls_scope.hpp"
+#include "collectives/communicator/team_context.hpp"
+#include "diagnostics/watching.hpp"
+#include "os/thread.hpp"
+#include "transport/team/team.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// A turn among the calls of this rank: what collectives of a communicator and batches of its messages have
+/// in common. They come one at a time; other threads' wait. The streams that were given for the local members
+/// are current meanwhile. What fails on its way to the streams ends the team, as others rely on it.
+class TeamTurn {
+ public:
+  TeamTurn(const TeamTurn&) = delete;
+  TeamTurn& operator=(const TeamTurn&) = delete;
+
+  [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
+  [[nodiscard]] Runtime& runtime() const noexcept { return context_.runtime(); }
+  /// Before results are allocated: if one of the streams is being captured, their memory is the graph's.
+  void join_capture() { context_.launcher().join_capture(streams_); }
+
+ protected:
+  /// `name`: of the function that is called, for messages of errors; it outlives the turn.
+  TeamTurn(TeamContext& context, std::string_view name, StreamList streams);
+  virtual ~TeamTurn();
+
+  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().captured().has_value(); }
+  [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
+  [[nodiscard]] static std::byte* address_of(const Tensor& tensor) {
+    return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
+  }
+
+  /// What is queued keeps its memory, even if the rest fails: `visit_all(visit)` calls `visit(tensor, local)`
+  /// for each tensor that is used on a local member's stream.
+  template <class VisitAll>
+  void keep_memory(const VisitAll& visit_all) const {
+    if (const auto capture = context_.launcher().captured()) {
+      auto tensors = std::make_shared<std::vector<Tensor>>();
+      visit_all([&](const Tensor& tensor, std::size_t) { tensors->push_back(tensor); });
+      runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
+      return;
+    }
+    visit_all([&](const Tensor& tensor, std::size_t local) {
+      const Storage* const storage = tensor.storage().get();
+      if (storage != nullptr && !is_recorded_on(*storage, streams_[local]))
+        tensor.record_stream(stream(local));
+    });
+  }
+
+  /// Does what the others rely on, to its end: a failure ends the team.
+  template <class Work>
+  void carry_out(const Work& work) {
+    BoundCallsScope::note(context_);
+    try {
+      work();
+      context_.launcher().end(streams_);
+    } catch (...) {
+      give_up(backend::Escaped::current());
+      throw;
+    }
+  }
+  /// Ends the team: the others rely on what has failed.
+  void give_up(const backend::Escaped& escaped);
+
+  /// What tools are told of everything that takes its turn.
+  [[nodiscard]] watching::WatchedCall watched(PlanSummary plan) const;
+
+ private:
+  /// What takes its turn, for messages of errors.
+  [[nodiscard]] virtual std::string call_in_words() const = 0;
+
+ protected:
+  TeamContext& context_;
+  transport::team::Team& team_;
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+
+ protected:
+  const std::string_view name_;
+  const Arguments arguments_;
+  Packing packing_;
+
+ private:
+  /// They nest: the last goes first.
+  std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
+
+ protected:
+  std::vector<backend::StreamRef>& streams_;  ///< of local members
+};
+
+}  // namespace tutti::collectives

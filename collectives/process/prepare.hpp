@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/call/arguments.hpp"
+#include "collectives/call/disjoint.hpp"
+#include "collectives/call/packing.hpp"
+#include "collectives/process/process_call.hpp"
+#include "device/current_device.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+#include <optional>
+
+/// From checked arguments to a call, one function per collective with given outputs: used by the eager and
+/// the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive the
+/// launch.
+namespace tutti::collectives {
+
+[[nodiscard]] Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor,
+                                     TensorList out, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing,
+                                               TensorList tensors, TensorLists out, std::size_t buffer_size,
+                                               const CollectiveOptions& options);
+/// What reduces, and by what.
+struct ReduceCall {
+  Collective collective;
+  const ReduceOp& operation;
+};
+[[nodiscard]] Call prepare_reduce(const Arguments& arguments, Packing& packing, const ReduceCall& what,
+                                  TensorList inputs, const Tensor& out, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing,
+                                            const ReduceCall& what, TensorLists inputs, TensorList out,
+                                            std::size_t buffer_size, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor& tensor,
+                                   TensorList out, int dim, StreamList streams,
+                                   const CollectiveOptions& options);
+[[nodiscard]] Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors,
+                                  const Tensor& out, int dim, const CollectiveOptions& options);
+
+/// Whether a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is refused
+/// before.
+[[nodiscard]] inline bool is_source(const Tensor& tensor, const Tensor& output) {
+  return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
+}
+
+/// The destination of a reduce or gather: the given one, else the current device.
+[[nodiscard]] inline Device destination_or_current(const Arguments& arguments,
+                                                   std::optional<Device> destination) {
+  return resolved(arguments.runtime(), destination.value_or(Device::current()));
+}
+
+}  // namespace tutti::collectives

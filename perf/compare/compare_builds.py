@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
+
+usage: perf/compare/compare_builds.py [--base PROGRAM] [--base-commit NAME] [--program PROGRAM] [-r RUNS] [-t TABLE]...
+                              [-b SIZE] [-e SIZE] [-f FACTOR] [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST]
+                              [--tolerance PERCENT] [--out DIR]
+
+Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
+of 20 calls; of each the ten collectives that all versions know. `faces` takes one build alone: what a communicator of one
+process does is before, the free functions among the same devices are after. Every run takes both sides, one after the
+other, the first of them first in every other run, so that neither has the warmer device; every byte of every result is
+checked on both sides. --peer has the peer measured beside what is after, in the same runs, in each of its modes.
+
+Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before,
+and those whose median over all runs is slower than the tolerance; then those that are slower than the fastest of the peer's
+modes. With --out, DIR/<date>-<devices>.md has that with machine, versions and commits, and .json.gz all that was measured
+besides. Exits with 1 if an element was wrong, with 3 if a figure is slower than before.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import gzip
+import json
+import os
+import platform
+import sys
+import tempfile
+
+from command import fail, must_take_files, write_files
+from command import run as run_command
+from compare_mpi import document_of, format_size, launcher, number, output_of
+from compare_torch import find_program
+from reporting.builds import SCHEMA, counts, fastest, joined, times_of
+
+OPERATIONS = (
+    "broadcast",
+    "broadcast_coalesced",
+    "reduce_add",
+    "reduce_add_coalesced",
+    "scatter",
+    "gather",
+    "all_reduce_add",
+    "all_reduce_add_coalesced",
+    "all_gather",
+    "reduce_scatter_add",
+)
+FREE_FUNCTIONS = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is measured on both sides."""
+
+    operations: tuple
+    largest: str  # payload, unless another is asked for
+    further: tuple = ()  # arguments
+    are_ranks: bool = False  # a process per device
+    are_faces: bool = False  # before, a communicator of one process
+
+
+TABLES = {
+    "all": Table(OPERATIONS, "256M"),
+    "ranks-all": Table(OPERATIONS, "256M", are_ranks=True),
+    "ranks-replayed": Table(OPERATIONS, "4M", ("-G", "20"), are_ranks=True),
+    "faces": Table(FREE_FUNCTIONS, "1M", are_faces=True),
+}
+SLOWER = 3  # as an exit status, like tutti-perf's own
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", metavar="PROGRAM", help="tutti-perf of the build before; not of faces")
+    parser.add_argument("--base-commit", metavar="NAME", help="of the build before, if it does not tell its own")
+    parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
+    parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
+    parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
+    parser.add_argument("-b", default="1K", metavar="SIZE", help="smallest payload (default 1K)")
+    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M, faces 1M)")
+    parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
+    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks, and devices of faces (default 2)")
+    parser.add_argument("--peer", metavar="NAME", help="measured beside what is after, as tutti-perf takes it")
+    parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
+    parser.add_argument(
+        "--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process"
+    )
+    parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
+    parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
+    given = parser.parse_args()
+    given.t = given.t or [name for name, table in TABLES.items() if not table.are_faces]
+    if not given.base and not all(TABLES[name].are_faces for name in given.t):
+        parser.error("--base is missing, expected tutti-perf of the build before")
+    return given
+
+
+def run(given, programs, name, side):
+    """One document of tutti-perf."""
+    table = TABLES[name]
+    is_one_rank = table.are_faces and side == "before"
+    words = ["taskset", "-c", given.cpus] if given.cpus and not table.are_ranks else []
+    words += launcher(given.n) if table.are_ranks else launcher(1) if is_one_rank else []
+    words += [programs["after" if table.are_faces else side], *table.operations, "--backend", given.backend]
+    words += ["-g", str(given.n)] if table.are_faces else []
+    words += ["-b", given.b, "-e", given.e or table.largest, "-f", given.f, *table.further]
+    words += ["--peer", given.peer] if given.peer and side == "after" else []
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "run.json")
+        return document_of([*words, "-J", file], file, (0, 1))
+
+
+def listed(times):
+    return ", ".join(f"{time:.4g}" for time in times)
+
+
+def line_of(row):
+    (operation, size, place), before, after, ratio = row
+    where = place.replace("_", " ")
+    return f"| `{operation}` | {format_size(size)} | {where} | {listed(before)} | {listed(after)} | {ratio:.3f} |"
+
+
+def text_of(table, rows, tolerance):
+    """The text, and how many figures are slower."""
+    slower = sorted((row for row in rows if row[3] > 1 + tolerance / 100), key=lambda row: -row[3])
+    lines = [f"### {table}", "", counts(rows, tolerance)]
+    if slower:
+        lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
+    lines += [line_of(row) for row in slower]
+    return "\n".join(lines), len(slower)
+
+
+def text_of_peer(peer, rows, tolerance):
+    """What is slower than the peer, of rows that have its times in place of those before."""
+    slower = [row for row in rows if row[3] > 1 + tolerance / 100]
+    lines = [
+        f"Beside {peer}, in the fastest of its modes, in the same runs: {len(rows)} figures, slower {len(slower)}."
+    ]
+    if slower:
+        lines += ["", f"| slower | payload | | {peer}, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
+    lines += [line_of(row) for row in sorted(slower, key=lambda row: -row[3])]
+    return "\n".join(lines)
+
+
+def facts_of(given, measured):
+    before, after = (next(iter(measured.values()))[side][0] for side in ("before", "after"))
+    devices = [device["name"] for device in after["devices"]]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "before": f"commit {before.get('commit') or given.base_commit or 'unknown'}, tutti {before.get('version')}",
+        "after": f"commit {after.get('commit') or output_of('git', 'describe', '--always', '--dirty')}, "
+        f"tutti {after.get('version')}",
+        "devices": f"{len(devices)} x {devices[0]}",
+        "driver": after.get("driver"),
+        "cuda": after.get("cuda"),
+        "nccl": after.get("nccl"),
+        "peer": after.get("peer"),
+        "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
+        "runs": f"{given.r} of each side, in turns",
+        "processors": given.cpus or "any",
+    }
+
+
+def base_of(folder, facts, what=""):
+    """The first name of the day that is not taken yet, without its ending."""
+    count, _, name = facts["devices"].partition(" x ")
+    short = "".join(letter if letter.isalnum() else "-" for letter in name.removeprefix("NVIDIA "))
+    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}{what}")
+    base, following = first, 2
+    while os.path.exists(base + ".json.gz") or os.path.exists(base + ".md"):
+        base, following = f"{first}-{following}", following + 1
+    return base
+
+
+def write(given, facts, texts, measured):
+    os.makedirs(given.out, exist_ok=True)
+    base = base_of(given.out, facts)
+    document = json.dumps({"schema": SCHEMA, **facts, "tables": measured}) + "\n"
+    text = "# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    text += "\n" + "\n\n".join(texts) + "\n"
+    write_files("--out", {base + ".json.gz": gzip.compress(document.encode()), base + ".md": text})
+
+
+def main():
+    given = arguments()
+    must_take_files("--out", given.out)
+    programs = {"before": given.base and find_program(given.base), "after": find_program(given.program)}
+    measured = {}
+    for table in given.t:
+        sides = {"before": [], "after": []}
+        for done in range(given.r):
+            print(f"{table}: run {done + 1} of {given.r}", file=sys.stderr)
+            for side in ("before", "after") if done % 2 == 0 else ("after", "before"):
+                sides[side].append(run(given, programs, table, side))
+        measured[table] = sides
+    texts, slower = [], 0
+    for table, sides in measured.items():
+        after = fastest(times_of(sides["after"]))
+        rows = joined(fastest(times_of(sides["before"])), after)
+        if not rows:
+            fail(f"{table}: the sides have no figures in common")
+        text, number_slower = text_of(table, rows, given.tolerance)
+        if given.peer:
+            peers = fastest(times_of(sides["after"], lambda by: by != "tutti"))
+            text += "\n\n" + text_of_peer(given.peer, joined(peers, after), given.tolerance)
+        texts.append(text)
+        slower += number_slower
+    print("\n\n".join(texts))
+    if given.out:
+        write(given, facts_of(given, measured), texts, measured)
+    wrong = sum(
+        document["summary"]["wrong"] or 0 for sides in measured.values() for runs in sides.values() for document in runs
+    )
+    if wrong:
+        fail(f"{wrong} wrong elements")
+    sys.exit(SLOWER if slower else 0)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Markdown pages of results, one for each kind of machine, so that no table is typed."""
+
+import re
+from pathlib import Path
+
+from . import builds
+from .documents import TORCH, without_files
+from .markdown import GENERATED, row
+from .series import TUTTI, charts_of, format_figure, format_size, lists_of
+
+BEHIND = 1.03  # what is slower than a peer by more than this is said
+
+
+def provenance(run):
+    """Where the figures come from, in one paragraph."""
+    facts = run.facts
+    parts = [f"`{run.file}`" + (f" ({run.table})" if run.table else "")]
+    if run.repetitions > 1:
+        parts.append(f"medians of {run.repetitions} runs")
+    parts += [facts[name] for name in ("date",) if facts.get(name)]
+    commit = facts.get("commit", "unknown")
+    parts.append(f"commit {commit}, tutti {run.document.get('version') or 'of that commit'}")
+    for name, title in (("driver", "driver"), ("cuda", "CUDA")):
+        if facts.get(name):
+            parts.append(f"{title} {facts[name]}")
+    if run.document.get("backend") == "cuda" and run.document.get("nccl"):
+        parts.append(f"NCCL {run.document['nccl']}")
+    if run.document.get("peer") and not str(run.document["peer"]).startswith("NCCL"):
+        parts.append(str(run.document["peer"]))
+    parts += [facts[name] for name in ("cpu", "processor", "system") if facts.get(name)]
+    wrong = run.document.get("summary", {}).get("wrong")
+    if run.faults:
+        parts.append(f"**{'; '.join(run.faults)}**")
+    elif wrong == 0:
+        parts.append("every element checked, none wrong")
+    return "; ".join(parts) + f". Command: `{' '.join(without_files(run.document.get('command_line', [])))}`"
+
+
+def behind(charts):
+    """A sentence on how many figures are slower than a peer's, of one in several modes the fastest's that is right: in
+    each placement, as tutti-perf itself says."""
+    every, slow = 0, []
+    for chart in charts:
+        fastest = {}
+        for peer, own, shared in chart.ratios():
+            for size, ratio in shared:
+                key = (peer.by.split()[0], id(own), peer.in_place, size)
+                fastest[key] = min(ratio, fastest.get(key, ratio))
+        every += len(fastest)
+        for (_, _, in_place, size), ratio in fastest.items():
+            if 1 / ratio > BEHIND:
+                place = " in place" if in_place else ""
+                slow.append((1 / ratio, f"`{chart.title}` {format_size(size)}{place}"))
+    if not every:
+        return ""
+    if not slow:
+        return f"None of the {every} figures with a peer's beside them is more than 3 % slower.\n\n"
+    slow.sort(reverse=True)
+    named = ", ".join(f"{name} ({(ratio - 1) * 100:.0f} %)" for ratio, name in slow)
+    return f"Of {every} figures with a peer's beside them, {len(slow)} are more than 3 % slower: {named}.\n\n"
+
+
+def fastest_of(lines):
+    """{peer: {size: µs}} of those that were measured in several modes: the least of what is right."""
+    peers = {}
+    for line in lines:
+        if line.by != TUTTI:
+            peers.setdefault(line.by.split()[0], []).append(line)
+    found = {}
+    for peer, modes in peers.items():
+        if len(modes) > 1:
+            times = found.setdefault(peer, {})
+            for point in (point for line in modes for point in line.points if not point.wrong):
+                times[point.size] = min(point.time, times.get(point.size, point.time))
+    return found
+
+
+def sweep(run, form):
+    """The table of one run and form: a line for each contender of each operation, and of each of its reductions."""
+    of_others = re.compile(r"\b(dimension|root) ")
+    charts = [chart for chart in charts_of([run]) if chart.dtype == "float32" and not of_others.search(chart.variant)]
+    for chart in charts:
+        chart.lines = [line for line in chart.lines if line.form == form]
+    charts = [chart for chart in charts if chart.lines]
+    sizes = sorted({point.size for chart in charts for line in chart.lines for point in line.points})
+    if len(sizes) < 3:
+        return ""
+    text = row(["µs", *(format_size(size) for size in sizes)]) + row(["---", *["--:"] * len(sizes)])
+    for chart in charts:
+        for line in sorted(chart.lines, key=lambda line: line.by != TUTTI):
+            cells = {point.size: format_figure(point.time) + (" wrong" if point.wrong else "") for point in line.points}
+            name = f"`{chart.title}`" if line.by == TUTTI else f"{line.contender}, same run"
+            text += row([name, *(cells.get(size, "") for size in sizes)])
+        for peer, times in fastest_of(chart.lines).items():
+            cells = (format_figure(times[size]) if size in times else "" for size in sizes)
+            text += row([f"fastest {peer}, same run", *cells])
+    return f"{text}\n{behind(charts)}"
+
+
+def lists_table(runs):
+    """Lists of tensors, of all runs of one page."""
+    text = ""
+    for (mode, operation), lines in lists_of(runs).items():
+        names = list(dict.fromkeys(name for _, times in lines.values() for name in times))
+        text += f"### `{operation}`, lists of tensors, {mode}\n\n"
+        text += row(["µs", *names]) + row(["---", *["--:"] * len(names)])
+        for (contender, _), (file, times) in lines.items():
+            cells = (format_figure(times[name]) if name in times else "" for name in names)
+            text += row([f"{contender} (`{file}`)", *cells])
+        text += "\n"
+    return text
+
+
+def forms_of(run):
+    return list(dict.fromkeys(line.form for chart in charts_of([run]) for line in chart.lines))
+
+
+def page_of(machine, runs):
+    text = f"{GENERATED}# {machine}\n\nTimes of a call in µs, medians. float32, root 0, dimension 0.\n\n"
+    for run in runs:
+        if run.document["settings"]["transport"] != "auto" or run.table == TORCH and run.document.get("schema"):
+            continue
+        run = run.beside_tutti()
+        sections = [(form, sweep(run, form)) for form in forms_of(run)]
+        sections = [(form, table) for form, table in sections if table]
+        if not sections:
+            continue
+        title = run.table or Path(run.file).name.split(".json")[0]
+        text += f"## {run.mode[0].upper()}{run.mode[1:]}: {title}\n\n{provenance(run)}.\n\n"
+        for form, table in sections:
+            text += f"### {form[0].upper()}{form[1:]}\n\n{table}"
+    return (text + lists_table(runs)).rstrip() + "\n"
+
+
+def file_name(machine):
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ".md"
+
+
+def shown_steps(check):
+    """Returns the steps of a run that pages show: none of a run without tests."""
+    shown = [step for step in check.steps if re.search(r"tests|memcheck|racecheck|sanitizers|build", step["name"])]
+    return shown if any(not step["name"].startswith("build") for step in shown) else []
+
+
+def step_of(check, step, reasons):
+    """Describes a step of a run; if it did not end well, with the reason."""
+    text = f"{step['name']}: {step['outcome']}, {step['seconds']} s"
+    reason = reasons.get(check.file, {}).get(step["name"])
+    return f"{text} ({reason})" if reason else text
+
+
+def suites(checks, reasons):
+    """What the test suite did on GPUs, the latest first."""
+    lines = []
+    for check in sorted(checks, key=lambda check: check.facts.get("date", ""), reverse=True):
+        tests = [step_of(check, step, reasons) for step in shown_steps(check)]
+        if tests:
+            facts = check.facts
+            named = (facts.get(name, "unknown") for name in ("gpus", "date", "commit"))
+            lines.append(row([*named, "; ".join(tests), f"`{check.file}`"]))
+    if not lines:
+        return ""
+    head = row(["GPUs", "date", "commit", "steps", "file"]) + row(["---"] * 5)
+    return f"\n## The test suite on GPUs\n\n{head}{''.join(lines)}"
+
+
+def latest_of(runs):
+    """Of each table on each machine, what the latest file has; the latest first."""
+    files, found = {}, []
+    for run in sorted(runs, key=lambda run: run.facts.get("date", ""), reverse=True):
+        if files.setdefault((run.machine, run.mode, run.table), run.file) == run.file:
+            found.append(run)
+    return found
+
+
+def pages_of(runs, checks, comparisons, reasons):
+    """{file name: text} of all pages; `reasons` is {file: {step: why it did not end well}}."""
+    machines = {}
+    for run in latest_of(runs):
+        machines.setdefault(run.machine, []).append(run)
+    index = f"{GENERATED}# Results\n\n| machine | measured | commits |\n|---|---|---|\n"
+    pages = {}
+    for machine, own in sorted(machines.items()):
+        pages[file_name(machine)] = page_of(machine, own)
+        dates = sorted({run.facts.get("date", "unknown")[:10] for run in own})
+        commits = ", ".join(dict.fromkeys(run.facts.get("commit", "unknown") for run in own))
+        measured = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        index += row([f"[{machine}]({file_name(machine)})", measured, commits])
+    pages |= builds.pages_of(comparisons)
+    if builds.PAGE in pages:
+        index += f"\n[Before and after]({builds.PAGE}): two builds by turns.\n"
+    index += suites(checks, reasons)
+    index += "\n`perf/compare/report.py` draws the same files, and yours, as charts.\n"
+    return pages | {"README.md": index}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/measure/baseline.hpp"
+#include "perf/options/options.hpp"
+#include "perf/session/job.hpp"
+#include "perf/session/memory_report.hpp"
+#include "perf/session/provenance.hpp"
+#include "perf/session/timing.hpp"
+#include "tutti/topology.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a run found out: what the table shows and the JSON file keeps.
+namespace tutti::perf {
+
+/// One operation under one placement.
+struct Measurement {
+  Timing timing;
+  std::optional<std::uint64_t> wrong;  ///< elements; nothing if not checked
+  /// Of a peer: its time divided by tutti's in the same placement; above 1 where tutti is faster. Nothing
+  /// where one of them is not there, or wrong.
+  std::optional<double> over_tutti;
+  bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
+
+  std::optional<double> baseline_microseconds;  ///< what the same took in the run that is compared with
+
+  /// Its time over that of the baseline; above 1 where it is slower now.
+  [[nodiscard]] std::optional<double> over_baseline(Headline headline) const noexcept {
+    return baseline_microseconds ? std::optional(microseconds(headline) / *baseline_microseconds)
+                                 : std::nullopt;
+  }
+  /// The time the table shows, in microseconds.
+  [[nodiscard]] double microseconds(Headline headline) const noexcept {
+    return headline == Headline::latency ? timing.latency.median : timing.back_to_back.median;
+  }
+  /// Each rank's, in order.
+  [[nodiscard]] const std::vector<double>& of_ranks(Headline headline) const noexcept {
+    return headline == Headline::latency ? timing.latency_of_ranks : timing.back_to_back_of_ranks;
+  }
+};
+
+/// One line of the table.
+struct Row {
+  int cycle = 1;
+  std::string operation;
+  std::string peer;       ///< empty: tutti
+  std::string peer_mode;  ///< how that was used; empty where there is one way
+  std::size_t bytes = 0;
+  std::int64_t count = 0;
+  std::size_t tensors = 1;
+  std::string tensor_list;  ///< --tensors as given
+  DType dtype = DType::float32;
+  std::optional<ReduceKind> redop;  ///< of what reduces
+  int root = 0;                     ///< -1 for operations without one
+  int partner = -1;                 ///< destination of a copy; -1 for collectives
+  int dim = 0;
+  int device_count = 0;
+  LaunchForm launch = LaunchForm::eager;
+  ResultForm results = ResultForm::given;
+  int buffer_sets = 1;
+  double bus_factor = 1.0;
+  std::string transport;
+  std::string algorithm;
+  std::chrono::system_clock::time_point finished{};
+  std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
+  std::optional<Measurement> in_place;
+  /// "" for tutti; "nccl R1".
+  [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
+
+  /// For people: "broadcast 64K float32 root 0", "nccl R1: sendrecv 1M float32 root 0 to 1".
+  [[nodiscard]] std::string in_words() const;
+  /// The measurement that stands for the row: out of place if there is one, otherwise in place.
+  [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
+    return out_of_place ? out_of_place : in_place;
+  }
+  [[nodiscard]] std::uint64_t wrong() const noexcept;
+  [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
+};
+
+/// Compares a peer's rows of one case with tutti's, and marks in each placement the one that took the least
+/// time of those that are right.
+void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept;
+
+/// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
+/// bytes.
+[[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
+                                                        Headline headline) noexcept;
+[[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement,
+                                                  Headline headline) noexcept;
+
+/// Something that was asked for and has not been done, and why.
+struct Skipped {
+  enum class Cause : std::uint8_t {
+    refused,        ///< no transport, or no peer, can do it
+    too_small,      ///< less than the operation moves at least
+    out_of_memory,  ///< it might be done with more
+  };
+  std::string what;
+  std::string reason;
+  Cause cause = Cause::refused;
+};
+[[nodiscard]] std::string_view name_of(Skipped::Cause cause) noexcept;
+
+struct Results {
+  Provenance provenance;  ///< of rank 0
+  Topology topology;      ///< likewise
+  Job job;
+  int device_count = 0;   ///< that take part, of all ranks
+  int devices_shown = 0;  ///< the first of `topology`: those that take part, as far as it has them
+  std::string peer;       ///< name and version of the peer; empty without one
+  std::vector<std::string> peer_modes;  ///< each with what it means
+  std::vector<Row> rows;
+  std::vector<Skipped> skipped;
+  std::optional<Baseline> baseline;    ///< that rows are compared with; of the rank that prints
+  std::optional<MemoryReport> memory;  ///< where it is asked for
+  bool interrupted = false;
+  std::string failure;  ///< what ended the run early; empty: nothing did
+
+  /// Not where checks are off, nor of barriers alone.
+  [[nodiscard]] bool are_any_checked() const noexcept;
+  /// Over all rows, peers included.
+  [[nodiscard]] std::uint64_t wrong() const noexcept;
+  /// Over tutti's rows.
+  [[nodiscard]] std::uint64_t own_wrong() const noexcept;
+  /// Who has wrong elements and how many, such as "tutti 3, nccl R2 4096"; empty if nobody has.
+  [[nodiscard]] std::string who_is_wrong() const;
+  /// Of tutti's rows, over both placements of those that have one.
+  [[nodiscard]] std::optional<double> average_bus_bandwidth(Headline headline) const noexcept;
+  /// How many cases have been left out for want of memory.
+  [[nodiscard]] std::size_t out_of_memory() const noexcept;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/operations/operation.hpp"
+
+#include "perf/operations/nearest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace tutti::perf {
+namespace {
+
+/// How many tensors a coalesced operation moves in a sweep over sizes.
+constexpr int tensors_of_a_sweep = 16;
+
+void append(Lists& lists, std::size_t list, const Tensor& tensor) {
+  if (lists.size() <= list) lists.resize(list + 1);
+  lists[list].push_back(tensor);
+}
+
+/// What stays of a name however it is written: of all_reduce_perf, AllReduce and all-reduce, allreduce.
+std::string core_of(std::string_view name) {
+  constexpr std::string_view suffix = "_perf";
+  if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  std::string core = in_small_letters(name);
+  std::erase_if(core, [](char letter) { return letter == '_' || letter == '-'; });
+  return core;
+}
+
+struct Alias {
+  std::string_view core;
+  std::string_view name;
+};
+/// What other libraries call the operations; by what these reduce, `-o` says.
+constexpr std::array aliases{Alias{"bcast", "broadcast"},
+                             Alias{"reduce", "reduce_add"},
+                             Alias{"reducecoalesced", "reduce_add_coalesced"},
+                             Alias{"allreduce", "all_reduce_add"},
+                             Alias{"allreducecoalesced", "all_reduce_add_coalesced"},
+                             Alias{"reducescatter", "reduce_scatter_add"},
+                             Alias{"reducescatteraddcoalesced", "reduce_scatter_coalesced"},
+                             Alias{"allgatherv", "all_gather_unequal"},
+                             Alias{"reducescatterv", "reduce_scatter_add_unequal"},
+                             Alias{"alltoallv", "all_to_all_unequal"}};
+
+/// About as many rows as columns: rows are a power of two.
+std::vector<std::int64_t> matrix_sizes(std::int64_t elements) {
+  std::int64_t rows = 1;
+  while (rows * rows * 4 <= elements) rows *= 2;
+  return {rows, elements / rows};
+}
+
+}  // namespace
+
+void Call::add_input(std::size_t list, const Tensor& tensor, const Content& content) {
+  append(inputs, list, tensor);
+  input_buffers.push_back({tensor, content});
+}
+
+void Call::add_output(std::size_t list, const Tensor& tensor, const Content& content) {
+  add_aliasing_output(list, tensor, content);
+  slots_.back().poisonable = true;
+  poisonable.push_back({tensor, content});
+}
+
+void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content) {
+  append(outputs, list, tensor);
+  output_buffers.push_back({tensor, content});
+  slots_.push_back({.list = list, .index = outputs[list].size() - 1});
+}
+
+void Call::add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
+                                bool is_input) {
+  append(outputs, list, tensor);
+  for (const Buffer& piece : pieces) {
+    output_buffers.push_back(piece);
+    if (!is_input) poisonable.push_back(piece);
+  }
+}
+
+void Call::expect_output_in_pieces(std::size_t list,
+                                   const std::vector<std::pair<Content, std::int64_t>>& pieces) {
+  append(outputs, list, Tensor());
+  std::int64_t start = 0;
+  for (const auto& [content, length] : pieces) {
+    output_buffers.push_back({Tensor(), content});
+    poisonable.push_back({Tensor(), content});
+    slots_.push_back({list, outputs[list].size() - 1, true, start, length});
+    start += length;
+  }
+}
+
+void Call::set_outputs(Lists results) {
+  outputs = std::move(results);
+  std::size_t next_poisonable = 0;
+  for (std::size_t buffer = 0; buffer < slots_.size(); ++buffer) {
+    const Slot& slot = slots_[buffer];
+    const Tensor& whole = outputs[slot.list][slot.index];
+    output_buffers[buffer].tensor = slot.length ? whole.narrow(0, slot.start, *slot.length) : whole;
+    if (slot.poisonable) poisonable[next_poisonable++].tensor = output_buffers[buffer].tensor;
+  }
+}
+
+void Call::drop_outputs() {
+  for (std::vector<Tensor>& list : outputs) std::ranges::fill(list, Tensor());
+  for (Buffer& buffer : output_buffers) buffer.tensor = {};
+  for (Buffer& buffer : poisonable) buffer.tensor = {};
+}
+
+std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
+  std::vector<TensorSpec> specs;
+  if (!coalesced) {
+    const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
+    specs.push_back(
+        {what.dim == 0 ? std::vector<std::int64_t>{elements} : matrix_sizes(elements), what.dtype});
+    return specs;
+  }
+  specs = what.tensors.empty() ? split_evenly(what.bytes, what.dtype, tensors_of_a_sweep) : what.tensors;
+  for (TensorSpec& spec : specs) spec.dtype = spec.dtype.value_or(what.dtype);
+  return specs;
+}
+
+double Operation::bus_factor(int members) const {
+  if (!collective()) return 1.0;
+  // Unequal parts are as long as 1, 2, …, n units. Of such a gathered whole, the member with one unit
+  // receives all others, more than anyone else; so it sends them of a summed one. In an exchange, where
+  // everyone's own part is one unit, all do both.
+  const int units = has_unequal_parts() ? members * (members + 1) / 2 : members;
+  const double others = static_cast<double>(units - 1) / static_cast<double>(units);
+  if (moves_parts(*collective())) return others;
+  const bool is_all_reduce = traits().reduces && traits().output == CollectiveOutput::all;
+  return is_all_reduce ? 2.0 * others : 1.0;
+}
+
+bool Operation::divides_evenly() const {
+  return collective() && moves_parts(*collective()) && !has_unequal_parts() && !traits().has_root;
+}
+
+std::span<const Operation* const> collective_operations(Mode mode) {
+  static const std::vector<const Operation*> of_one_process = [] {
+    std::vector<const Operation*> all{&operations::broadcast(),  &operations::broadcast_coalesced(),
+                                      &operations::reduce_add(), &operations::reduce_add_coalesced(),
+                                      &operations::scatter(),    &operations::gather()};
+    for (const Operation* const operation : operations::of_communicators()) {
+      const auto has_its_name = [&](const Operation* other) { return other->name() == operation->name(); };
+      if (std::ranges::none_of(all, has_its_name)) all.push_back(operation);
+    }
+    all.push_back(&operations::barrier());
+    return all;
+  }();
+  static const std::vector<const Operation*> of_ranks = [] {
+    const auto collectives = operations::of_communicators();
+    std::vector<const Operation*> all(collectives.begin(), collectives.end());
+    all.push_back(&operations::messages_around());
+    all.push_back(&operations::barrier());
+    return all;
+  }();
+  return mode == Mode::ranks ? of_ranks : of_one_process;
+}
+
+const Operation& copy_operation() {
+  return operations::sendrecv();
+}
+
+const Operation* find_operation(std::string_view name, Mode mode) {
+  const std::string core = core_of(name);
+  const auto* const alias = std::ranges::find(aliases, core, &Alias::core);
+  const std::string wanted = alias != aliases.end() ? core_of(alias->name) : core;
+  for (const Operation* operation : collective_operations(mode)) {
+    if (core_of(operation->name()) == wanted) return operation;
+  }
+  const bool is_copy = mode == Mode::single_process && core_of(copy_operation().name()) == wanted;
+  return is_copy ? &copy_operation() : nullptr;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/operations/tensor_lists.hpp"
+
+#include "perf/operations/element_types.hpp"
+#include "perf/operations/sizes.hpp"
+#include "perf/options/named_file.hpp"
+#include "perf/processes/usage_error.hpp"
+#include "tutti/error.hpp"
+#include "tutti/layout.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <sstream>
+#include <variant>
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::size_t most_tensors = 1'000'000;
+
+/// The words of one line, without its comment.
+std::vector<std::string> words_of(std::string_view line) {
+  std::istringstream stream{std::string(line.substr(0, line.find('#')))};
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::vector<std::int64_t> parse_shape(const std::string& text, std::string_view where) {
+  std::vector<std::int64_t> sizes;
+  if (text == "scalar") return sizes;
+  const char* position = text.data();
+  const char* const end = position + text.size();
+  while (true) {
+    std::int64_t size = 0;
+    const auto [rest, error] = std::from_chars(position, end, size);
+    if (error != std::errc() || size < 0 || (rest != end && *rest != 'x')) {
+      throw UsageError(fmt::format(
+          "{}: '{}' is not a shape: expected sizes joined by x, such as 64x3x7x7, or scalar", where, text));
+    }
+    sizes.push_back(size);
+    if (rest == end) break;
+    position = rest + 1;
+  }
+  if (sizes.size() > static_cast<std::size_t>(max_dimensions)) {
+    throw UsageError(fmt::format("{}: '{}' has {} dimensions, expected at most {}", where, text, sizes.size(),
+                                 max_dimensions));
+  }
+  return sizes;
+}
+
+TensorSpec parse_line(const std::vector<std::string>& words, std::string_view where) {
+  if (words.size() > 2) {
+    throw UsageError(fmt::format("{}: unexpected '{}' after shape and element type", where, words[2]));
+  }
+  TensorSpec spec{parse_shape(words[0], where), std::nullopt};
+  try {
+    if (words.size() == 2) spec.dtype = parse_element_type(words[1], where);
+    static_cast<void>(
+        Layout(spec.dtype.value_or(DType::float32), spec.sizes));  // refuses what no tensor can have
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", where, error.what()));
+  }
+  return spec;
+}
+
+/// COUNTxSIZE, or nothing if `text` does not look like it.
+std::optional<std::vector<TensorSpec>> parse_repeated(const std::string& text, DType dtype) {
+  const std::size_t cross = text.find('x');
+  const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  if (cross == 0 || cross == std::string::npos || cross + 1 == text.size()) return std::nullopt;
+  if (!std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cross), is_digit) ||
+      !is_digit(text[cross + 1])) {
+    return std::nullopt;
+  }
+  const std::size_t count = parse_size(text.substr(0, cross), "--tensors");
+  const std::size_t bytes = parse_size(text.substr(cross + 1), "--tensors");
+  if (count == 0 || count > most_tensors) {
+    throw UsageError(
+        fmt::format("--tensors: '{}' asks for {} tensors, expected 1 to {}", text, count, most_tensors));
+  }
+  if (bytes % size_of(dtype) != 0) {
+    throw UsageError(fmt::format("--tensors: {} bytes are not a whole number of {} elements ({} bytes each)",
+                                 bytes, name_of(dtype), size_of(dtype)));
+  }
+  return std::vector<TensorSpec>(count, {{static_cast<std::int64_t>(bytes / size_of(dtype))}, std::nullopt});
+}
+
+/// What does not depend on the element type.
+std::vector<TensorSpec> parse_named(const std::string& text) {
+  if (text == "resnet50") return resnet50_tensors();
+  if (text == "gpt2") return gpt2_tensors();
+  const auto read = read_named_file(text);
+  if (const auto* const not_read = std::get_if<NotRead>(&read)) {
+    throw UsageError(fmt::format(
+        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read "
+        "({})",
+        text, not_read->reason));
+  }
+  return parse_tensor_lines(std::get<std::string>(read), text);
+}
+
+}  // namespace
+
+std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name) {
+  std::vector<TensorSpec> tensors;
+  std::istringstream stream{std::string(content)};
+  std::string line;
+  for (std::size_t number = 1; std::getline(stream, line); ++number) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty()) continue;
+    tensors.push_back(parse_line(words, fmt::format("{}:{}", name, number)));
+    if (tensors.size() > most_tensors)
+      throw UsageError(fmt::format("{}: more than {} tensors", name, most_tensors));
+  }
+  if (tensors.empty()) throw UsageError(fmt::format("{}: no tensor in it", name));
+  return tensors;
+}
+
+std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype) {
+  return parse_tensors(text, std::span(&dtype, 1)).front();
+}
+
+std::vector<std::vector<TensorSpec>> parse_tensors(const std::string& text, std::span<const DType> dtypes) {
+  std::vector<std::vector<TensorSpec>> lists;
+  for (const DType dtype : dtypes) {
+    if (auto repeated = parse_repeated(text, dtype)) lists.push_back(*std::move(repeated));
+  }
+  if (lists.empty()) lists.assign(dtypes.size(), parse_named(text));
+  return lists;
+}
+
+std::string format_tensor_lines(const std::vector<TensorSpec>& tensors) {
+  std::string text;
+  for (const TensorSpec& tensor : tensors) {
+    text += tensor.sizes.empty() ? "scalar" : fmt::format("{}", fmt::join(tensor.sizes, "x"));
+    if (tensor.dtype) text += fmt::format(" {}", name_of(*tensor.dtype));
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<TensorSpec> split_evenly(std::size_t bytes, DType dtype, int count) {
+  const auto elements = static_cast<std::int64_t>(bytes / size_of(dtype));
+  const std::int64_t tensors = std::clamp<std::int64_t>(elements, 1, count);
+  std::vector<TensorSpec> specs;
+  for (std::int64_t index = 0; index < tensors; ++index) {
+    specs.push_back({{elements / tensors + (index < elements % tensors ? 1 : 0)}, std::nullopt});
+  }
+  return specs;
+}
+
+}  // namespace tutti::perf

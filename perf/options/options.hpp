@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/operations/operation.hpp"
+#include "perf/operations/sizes.hpp"
+#include "perf/operations/tensor_lists.hpp"
+#include "perf/session/timing.hpp"
+#include "tutti/collectives.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::perf {
+
+/// What to do.
+enum class Command : std::uint8_t {
+  help,     ///< print `Options::help`, which is the version if that was asked for, and leave
+  measure,  ///< measure `Options::operations`
+  topo,     ///< devices, links, self-test
+  explain,  ///< the plan of one operation
+  tensors,  ///< print a tensor list as a file that --tensors takes
+};
+
+/// How operations are launched.
+enum class LaunchForm : std::uint8_t {
+  eager,
+  persistent,  ///< bound once: on GPUs, replays of one graph
+};
+
+/// Where results go.
+enum class ResultForm : std::uint8_t {
+  given,     ///< into tensors the call is given
+  returned,  ///< into new tensors, which the call allocates and returns
+};
+
+/// Which time the table shows.
+enum class Headline : std::uint8_t { back_to_back, latency };
+
+/// What measurements are compared with.
+enum class PeerChoice : std::uint8_t { none, nccl, mpi };
+
+/// Why a communicator's operations cannot be had with --multiprocessors 0.
+inline constexpr std::string_view kernels_carry_communicators =
+    "--multiprocessors 0: kernels carry what a communicator does, expected at least 1";
+
+/// The command line, checked as far as it can be without looking at devices.
+struct Options {
+  Mode mode = Mode::single_process;
+  Command command = Command::help;
+  std::string help;
+  std::vector<const Operation*> operations;
+  std::size_t explain_bytes = 0;
+  SizeSweep sizes;
+  std::vector<DType> dtypes{DType::float32};
+  std::vector<ReduceKind> reductions{ReduceKind::sum};  ///< of operations that reduce
+  std::optional<int> root = 0;                          ///< nothing: every member in turn
+  std::vector<int> dims{0};                             ///< scatter and gather
+  std::string tensors_name;                             ///< --tensors as given; empty: sizes are swept
+  std::vector<std::vector<TensorSpec>>
+      tensors;                      ///< coalesced operations: a list for each of `dtypes`, or none
+  std::optional<int> devices_used;  ///< of every process
+  TimingPlan timing;
+  std::vector<int> cpus;  ///< one for each rank of a host, in order; empty: where the system puts them
+  Headline headline = Headline::back_to_back;
+  LaunchForm launch = LaunchForm::eager;
+  bool replays = false;  ///< calls of a communicator that are persistent are replayed, several in a graph
+  ResultForm results = ResultForm::given;
+  bool check = true;
+  CollectiveOptions collective;
+  std::string backend;           ///< empty: as the environment says
+  std::string virtual_topology;  ///< empty: as the environment says
+  std::optional<int> virtual_devices;
+  std::optional<int> buffer_sets;
+  std::uint64_t seed = 1;
+  PeerChoice peer = PeerChoice::none;
+  std::optional<int> peer_mode;  ///< of NCCL, as nccl-tests' -R counts them; nothing: each
+  bool inject_corruption = false;
+  bool shows_spread = false;      ///< of latencies: min, max and coefficient of variation
+  bool shows_timestamps = false;  ///< when a row was measured
+  int cycles = 1;                 ///< how often all is measured; 0: until interrupted
+  std::optional<std::chrono::seconds> row_timeout;
+  int calls_of_a_launch = 1;    ///< one after another
+  int first_element = 0;        ///< of operands, in memory that begins aligned
+  int groups = 1;               ///< of ranks, which measure at the same time
+  bool reports_memory = false;  ///< at the end
+  std::string json_file;
+  std::string csv_file;
+  std::string baseline_file;  ///< that rows are compared with
+  double tolerance = 3.0;     ///< how much slower than there a time may be, in per cent
+};
+
+/// Throws UsageError for anything that is not understood, impossible or contradictory.
+[[nodiscard]] Options parse_options(int argc, const char* const* argv, Mode mode);
+
+}  // namespace tutti::perf

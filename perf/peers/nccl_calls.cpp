@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/peers/nccl_calls.hpp"
+
+#include "perf/operations/reductions.hpp"
+#include "perf/peers/nccl_types.hpp"
+#include "tutti/error.hpp"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+/// A tensor as NCCL sums it.
+struct Summand {
+  explicit Summand(const Tensor& tensor) : data(tensor.data()) {
+    const SummedType summed = summed_type(tensor.dtype()).value();
+    type = summed.type;
+    count = static_cast<std::size_t>(tensor.numel()) * summed.per_element;
+  }
+
+  const void* data;
+  ncclDataType_t type;
+  std::size_t count;
+};
+
+std::byte* bytes_of(const Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data());
+}
+
+}  // namespace
+
+std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
+  if (call.dim != 0) return "NCCL sends contiguous memory only";
+  if (!operation.moves_tensors()) return fmt::format("NCCL has no {}", operation.name());
+  if (operation.travels_as(Collective::all_to_all) && call.count != 0 &&
+      call.inputs[0][0].data() == call.outputs[0][0].data())
+    return "NCCL exchanges nothing in place";
+  if (!operation.sums()) return "";
+  const bool multiplies = call.reduce_kind == ReduceKind::premul_sum;
+  if (!multiplies && !own_operation_of(call.reduce_kind))
+    return fmt::format("NCCL has no {}", name_of_reduction(call.reduce_kind));
+  const bool is_plain_sum =
+      multiplies || call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
+  for (const Buffer& input : call.input_buffers) {  // every rank has one
+    const DType dtype = input.tensor.dtype();
+    const std::optional<SummedType> type = summed_type(dtype);
+    if (!type || (type->per_element != 1 && !is_plain_sum))
+      return fmt::format("NCCL has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
+  }
+  return "";
+}
+
+NcclCallKind NcclCalls::kind_of(const Operation& operation) {
+  const bool sends = operation.is_copy() || operation.goes_around() ||
+                     operation.travels_as(Collective::all_to_all) ||
+                     operation.travels_as(Collective::scatter) || operation.travels_as(Collective::gather);
+  return sends ? NcclCallKind::messages : NcclCallKind::collective;
+}
+
+void NcclCalls::enqueue(const Operation& operation, const Call& call) {
+  check(nccl_.group_start(), "ncclGroupStart");
+  for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
+    for (std::size_t local = 0; local < streams_.size(); ++local) {
+      const Part part{call, operation.is_coalesced(), local, tensor};
+      if (operation.is_copy()) {
+        enqueue_copy(part);
+      } else if (operation.goes_around()) {
+        pass_on(part);
+      } else {
+        enqueue_one(operation.traits().travels_as, part);
+      }
+    }
+  }
+  check(nccl_.group_end(), "ncclGroupEnd");
+}
+
+ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type) {
+  if (kind != ReduceKind::premul_sum) return own_operation_of(kind).value();
+  return communicators_.premultiplied_sum(local, type, factor_of(type));
+}
+
+void NcclCalls::send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {
+  if (bytes == 0) return;
+  check(nccl_.send(data, bytes, ncclUint8, to, communicators_[from], stream(from)), "ncclSend");
+}
+
+void NcclCalls::receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const {
+  if (bytes == 0) return;
+  check(nccl_.receive(data, bytes, ncclUint8, from, communicators_[at], stream(at)), "ncclRecv");
+}
+
+void NcclCalls::enqueue_one(Collective collective, const Part& part) {
+  const Call& call = part.call;
+  const bool is_root = members_.number_of(part.local) == call.root;
+  ncclComm_t const communicator = communicators_[part.local];
+  cudaStream_t const stream = this->stream(part.local);
+  switch (collective) {
+    case Collective::broadcast: {
+      const Tensor& copy = part.each(call.outputs);
+      const void* const source = is_root ? part.root(call.inputs).data() : copy.data();
+      check(nccl_.broadcast(source, copy.data(), copy.nbytes(), ncclUint8, call.root, communicator, stream),
+            "ncclBroadcast");
+      return;
+    }
+    case Collective::reduce_add: {
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
+      void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
+      check(nccl_.reduce(summand.data, sum, summand.count, summand.type, operation, call.root, communicator,
+                         stream),
+            "ncclReduce");
+      return;
+    }
+    case Collective::all_reduce_add: {
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
+      check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
+                             operation, communicator, stream),
+            "ncclAllReduce");
+      return;
+    }
+    case Collective::all_to_all:
+      return exchange(part);
+    case Collective::all_gather: {
+      if (!call.sizes.empty()) return gather_unequal(part);
+      const Tensor& input = part.each(call.inputs);
+      check(nccl_.all_gather(input.data(), part.each(call.outputs).data(), input.nbytes(), ncclUint8,
+                             communicator, stream),
+            "ncclAllGather");
+      return;
+    }
+    case Collective::reduce_scatter_add: {
+      if (!call.sizes.empty()) return reduce_unequal(part);
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
+      check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
+                                 summand.count / static_cast<std::size_t>(members_.count), summand.type,
+                                 operation, communicator, stream),
+            "ncclReduceScatter");
+      return;
+    }
+    case Collective::scatter:
+      return scatter(part, is_root);
+    case Collective::gather:
+      return gather(part, is_root);
+    default:
+      throw Error(ErrorCode::internal, "--peer nccl: not a collective");
+  }
+}
+
+void NcclCalls::enqueue_copy(const Part& part) const {
+  const Call& call = part.call;
+  const int member = members_.number_of(part.local);
+  if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.local, call.partner);
+  if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.local, call.root);
+}
+
+void NcclCalls::pass_on(const Part& part) const {
+  const int member = members_.number_of(part.local);
+  const Tensor& input = part.each(part.call.inputs);
+  const Tensor& out = part.each(part.call.outputs);
+  send(bytes_of(input), input.nbytes(), part.local, members_.after(member));
+  receive(bytes_of(out), out.nbytes(), part.local, members_.before(member));
+}
+
+void NcclCalls::exchange(const Part& part) const {
+  const Call& call = part.call;
+  const Tensor& input = part.each(call.inputs);
+  const Tensor& out = part.each(call.outputs);
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  for (std::size_t member = 0; member < static_cast<std::size_t>(members_.count); ++member) {
+    const auto bytes_of_part = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
+      if (sizes.empty()) return input.nbytes() / static_cast<std::size_t>(members_.count);
+      return static_cast<std::size_t>(sizes[part.local][member]) * size_of(input.dtype());
+    };
+    const std::size_t to = bytes_of_part(call.input_sizes);
+    const std::size_t from = bytes_of_part(call.out_sizes);
+    send(bytes_of(input) + sent, to, part.local, static_cast<int>(member));
+    receive(bytes_of(out) + received, from, part.local, static_cast<int>(member));
+    sent += to;
+    received += from;
+  }
+}
+
+void NcclCalls::gather_unequal(const Part& part) const {
+  const Tensor& input = part.each(part.call.inputs);
+  std::byte* place = bytes_of(part.each(part.call.outputs));
+  for (int member = 0; member < members_.count; ++member) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]) * size_of(input.dtype());
+    const bool is_own = members_.number_of(part.local) == member;
+    if (bytes != 0) {
+      check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
+                            communicators_[part.local], stream(part.local)),
+            "ncclBroadcast");
+    }
+    place += bytes;
+  }
+}
+
+void NcclCalls::reduce_unequal(const Part& part) {
+  const Tensor& input = part.each(part.call.inputs);
+  const Tensor& out = part.each(part.call.outputs);
+  const SummedType summed = summed_type(input.dtype()).value();
+  const ncclRedOp_t operation = operation_of(part.call.reduce_kind, part.local, summed.type);
+  const std::byte* place = bytes_of(input);
+  for (int member = 0; member < members_.count; ++member) {
+    const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
+    const bool is_own = members_.number_of(part.local) == member;
+    if (elements != 0) {
+      check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
+                         operation, member, communicators_[part.local], stream(part.local)),
+            "ncclReduce");
+    }
+    place += elements * size_of(input.dtype());
+  }
+}
+
+void NcclCalls::scatter(const Part& part, bool is_root) const {
+  const Call& call = part.call;
+  const std::byte* chunk = is_root ? bytes_of(call.inputs[0][0]) : nullptr;
+  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+    send(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
+    chunk += call.part_bytes[member];
+  }
+  const Tensor& own = part.each(call.outputs);
+  receive(bytes_of(own), own.nbytes(), part.local, call.root);
+}
+
+void NcclCalls::gather(const Part& part, bool is_root) const {
+  const Call& call = part.call;
+  const Tensor& own = part.each(call.inputs);
+  send(bytes_of(own), own.nbytes(), part.local, call.root);
+  std::byte* chunk = is_root ? bytes_of(call.outputs[0][0]) : nullptr;
+  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+    receive(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
+    chunk += call.part_bytes[member];
+  }
+}
+
+}  // namespace tutti::perf

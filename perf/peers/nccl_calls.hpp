@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/operations/operation.hpp"
+#include "perf/peers/nccl_communicators.hpp"
+#include "perf/peers/nccl_library.hpp"
+#include "tutti/cuda_interop.hpp"
+#include "tutti/stream.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// The calls of NCCL that do what an operation does: one group for each, as a program without tutti would
+/// write it.
+class NcclCalls {
+ public:
+  /// In these communicators, which this one does not own: they may be made anew between calls.
+  NcclCalls(const NcclLibrary& nccl, const Members& members, const std::vector<Stream>& streams,
+            NcclCommunicators& communicators)
+      : nccl_(nccl), members_(members), streams_(streams), communicators_(communicators) {}
+
+  /// Why NCCL cannot do this; empty if it can.
+  [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
+  [[nodiscard]] static NcclCallKind kind_of(const Operation& operation);
+  void enqueue(const Operation& operation, const Call& call);
+
+ private:
+  /// One local member's part in one tensor of a call.
+  struct Part {
+    const Call& call;
+    bool coalesced;
+    std::size_t local;
+    std::size_t tensor;
+
+    /// The member's tensor, where every member has one.
+    [[nodiscard]] const Tensor& each(const Lists& lists) const {
+      return coalesced ? lists[local][tensor] : lists[0][local];
+    }
+    /// The root's, where it alone has one.
+    [[nodiscard]] const Tensor& root(const Lists& lists) const {
+      return lists.back()[coalesced ? tensor : 0];
+    }
+  };
+
+  [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
+  void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
+  void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
+  void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
+  [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type);
+  void enqueue_one(Collective collective, const Part& part);
+  void enqueue_copy(const Part& part) const;
+  /// To the next member, from the one before.
+  void pass_on(const Part& part) const;
+  /// A part of the input to every member, and one of the output from it.
+  void exchange(const Part& part) const;
+  /// NCCL has no call for parts of unequal lengths: one for each part.
+  void gather_unequal(const Part& part) const;
+  void reduce_unequal(const Part& part);
+  /// Between the root's whole tensor and every member's chunk of it.
+  void scatter(const Part& part, bool is_root) const;
+  void gather(const Part& part, bool is_root) const;
+
+  const NcclLibrary& nccl_;
+  const Members& members_;
+  const std::vector<Stream>& streams_;
+  NcclCommunicators& communicators_;
+};
+
+}  // namespace tutti::perf

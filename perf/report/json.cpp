@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/report/json.hpp"
+
+#include "perf/measure/json_rows.hpp"
+#include "perf/report/baseline_report.hpp"
+#include "tutti/version.hpp"
+
+#include <cstdlib>
+#include <utility>
+
+namespace tutti::perf {
+namespace {
+
+constexpr const char* recorded_environment[] = {
+    "TUTTI_BACKEND",
+    "TUTTI_TRANSPORT",
+    "TUTTI_VIRTUAL_DEVICES",
+    "TUTTI_VIRTUAL_TOPOLOGY",
+    "TUTTI_VIRTUAL_MEMORY",
+    "TUTTI_VIRTUAL_SEED",
+    "TUTTI_HOST_ID",
+    "TUTTI_NCCL_LIBRARY",
+    "TUTTI_SIGNALS",
+    "TUTTI_ROUNDS",
+    "TUTTI_LAUNCH_THREADS",
+    "TUTTI_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_NVLS_ENABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_BUFFSIZE",
+    "NCCL_NTHREADS",
+    "NCCL_LAUNCH_MODE",
+    "NCCL_GRAPH_REGISTER",
+    "NCCL_LOCAL_REGISTER",
+    "NCCL_WIN_ENABLE",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_CTA_POLICY",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+};
+
+Json environment() {
+  Json variables = Json::object();
+  for (const char* name : recorded_environment) {
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  }
+  return variables;
+}
+
+Json devices_of(const Topology& topology) {
+  Json devices = Json::array();
+  for (std::size_t index = 0; index < topology.devices.size(); ++index) {
+    const DeviceProperties& device = topology.devices[index];
+    devices.push_back({{"index", index},
+                       {"name", device.name},
+                       {"compute_capability", {device.major, device.minor}},
+                       {"total_memory", device.total_memory},
+                       {"multiprocessors", device.multiprocessor_count},
+                       {"l2_cache", device.l2_cache_size},
+                       {"pci_bus_id", device.pci_bus_id},
+                       {"numa_node", device.numa_node}});
+  }
+  return devices;
+}
+
+Json state_of(const DeviceState& state) {
+  return {{"sm_clock_mhz", number_or_null(state.sm_clock_mhz)},
+          {"memory_clock_mhz", number_or_null(state.memory_clock_mhz)},
+          {"power_w", number_or_null(state.power_w)},
+          {"temperature_c", number_or_null(state.temperature_c)}};
+}
+
+Json members_of(const Job& job) {
+  Json members = Json::array();
+  for (const MemberDevice& member : job.members) {
+    members.push_back({{"rank", member.rank},
+                       {"host", member.host},
+                       {"device", member.device},
+                       {"name", member.name},
+                       {"pci_bus_id", member.pci_bus_id},
+                       {"before", state_of(member.health.before)},
+                       {"after", state_of(member.health.after)},
+                       {"throttled", nullptr}});
+    if (member.health.throttled) members.back()["throttled"] = names_of(*member.health.throttled);
+  }
+  return members;
+}
+
+Json start_up_of(const Job& job) {
+  if (!job.start_up) return nullptr;
+  return {{"devices", job.start_up->devices},
+          {"communicator", job.start_up->communicator},
+          {"first_collective", job.start_up->first_collective}};
+}
+
+Json memory_of(const Job& job) {
+  if (!job.memory) return nullptr;
+  Json memory = {{"created", job.memory->created}, {"with_nccl", nullptr}};
+  if (job.memory->with_nccl) memory["with_nccl"] = *job.memory->with_nccl;
+  return memory;
+}
+
+Json report_of(const std::optional<MemoryReport>& memory) {
+  if (!memory) return nullptr;
+  return {{"total", memory->total},
+          {"taken", memory->taken},
+          {"in_use", memory->in_use},
+          {"reserved", memory->reserved},
+          {"elsewhere", memory->elsewhere}};
+}
+
+Json links_of(const Topology& topology) {
+  Json links = Json::array();
+  for (const std::vector<PeerLink>& row : topology.peers) {
+    Json line = Json::array();
+    for (const PeerLink& peer : row) {
+      line.push_back({{"link", name_of(peer.link)},
+                      {"state", name_of(peer.state)},
+                      {"lanes", peer.lanes},
+                      {"nominal_gbps", peer.gigabytes_per_s}});
+    }
+    links.push_back(std::move(line));
+  }
+  return links;
+}
+
+Json settings_of(const Options& options) {
+  Json operations = Json::array();
+  for (const Operation* operation : options.operations) operations.push_back(operation->name());
+  return {{"operations", std::move(operations)},
+          {"transport", name_of(options.collective.transport)},
+          {"multiprocessors",
+           options.collective.multiprocessors ? Json(*options.collective.multiprocessors) : Json(nullptr)},
+          {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
+          {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
+          {"results", name_of(options.results)},
+          {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
+          {"over_ranks", name_of(options.timing.over_ranks)},
+          {"latencies_skipped", options.timing.skipped},
+          {"cpus", options.cpus.empty() ? Json(nullptr) : Json(options.cpus)},
+          {"check", options.check},
+          {"calls_of_a_launch", options.calls_of_a_launch},
+          {"first_element", options.first_element},
+          {"groups", options.groups},
+          {"seed", options.seed}};
+}
+
+Json baseline_of(const Options& options, const Results& results) {
+  const BaselineVerdict verdict = compare_with_baseline(results);
+  Json slower = Json::array();
+  for (const BaselineVerdict::Change& change : verdict.slower)
+    slower.push_back(
+        {{"what", change.what}, {"time_us", change.microseconds}, {"baseline_us", change.before}});
+  return {{"file", results.baseline->file()},
+          {"about", results.baseline->about()},
+          {"differs_in", results.baseline->differences(circumstances_of(options, results))},
+          {"tolerance_percent", results.baseline->tolerance()},
+          {"compared", verdict.compared},
+          {"slower", std::move(slower)},
+          {"not_in_baseline", verdict.unaccounted},
+          {"in_baseline_alone", results.baseline->left_over()}};
+}
+
+}  // namespace
+
+Json circumstances_of(const Options& options, const Results& results) {
+  Json document = {{"schema", "tutti-perf/2"},
+                   {"version", tutti::version()},
+                   {"date", text_or_null(results.provenance.date)},
+                   {"commit", text_or_null(results.provenance.commit)},
+                   {"compiler", text_or_null(results.provenance.compiler)},
+                   {"host", text_or_null(results.provenance.host)},
+                   {"cpu", text_or_null(results.provenance.cpu)},
+                   {"system", text_or_null(results.provenance.system)},
+                   {"driver", text_or_null(results.provenance.driver)},
+                   {"cuda", text_or_null(results.provenance.cuda)},
+                   {"command_line", Json::array()},
+                   {"mode", name_of(results.job.mode)},
+                   {"ranks", results.job.ranks},
+                   {"devices_per_rank", results.job.devices_per_rank},
+                   {"hosts", results.job.hosts()},
+                   {"members", members_of(results.job)},
+                   {"start_up_ms", start_up_of(results.job)},
+                   {"communicator_memory", memory_of(results.job)},
+                   {"memory", report_of(results.memory)},
+                   {"backend", name_of(results.topology.backend)},
+                   {"nccl", results.topology.nccl},
+                   {"nccl_library", text_or_null(results.provenance.nccl_library)},
+                   {"peer", nullptr},
+                   {"baseline", nullptr},
+                   {"devices_used", results.device_count},
+                   {"devices", devices_of(results.topology)},
+                   {"links", links_of(results.topology)},
+                   {"environment", environment()},
+                   {"settings", settings_of(options)}};
+  if (!results.peer.empty()) document["peer"] = results.peer;
+  return document;
+}
+
+std::string to_json(const Options& options, const Results& results,
+                    const std::vector<std::string>& command_line) {
+  Json document = circumstances_of(options, results);
+  document["command_line"] = command_line;
+  if (results.baseline) document["baseline"] = baseline_of(options, results);
+  document["rows"] = Json::array();
+  document["not_measured"] = Json::array();
+  document["summary"] = {
+      {"wrong", nullptr},
+      {"wrong_by_tutti", nullptr},
+      {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
+      {"interrupted", results.interrupted},
+      {"failure", nullptr}};
+  if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
+  if (results.are_any_checked()) {
+    document["summary"]["wrong"] = results.wrong();
+    document["summary"]["wrong_by_tutti"] = results.own_wrong();
+  }
+  const Detail detail = options.shows_spread ? Detail::each_latency : Detail::summaries;
+  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline, detail));
+  for (const Skipped& skipped : results.skipped) {
+    document["not_measured"].push_back(
+        {{"case", skipped.what}, {"cause", name_of(skipped.cause)}, {"reason", skipped.reason}});
+  }
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tutti::perf

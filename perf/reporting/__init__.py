@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What perf/report.py is made of: reading results, tables of them, pages."""

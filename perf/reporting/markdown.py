@@ -1,8 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What pages of results are written with."""
-
-GENERATED = "<!-- Made by perf/report.py --pages; do not edit. -->\n"
-
-
-def row(cells):
-    return f"| {' | '.join(cells)} |\n"

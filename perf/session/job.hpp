@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/operations/operation.hpp"
+#include "perf/session/device_watch.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// One of the devices that take part, wherever it is.
+struct MemberDevice {
+  int rank = 0;
+  std::string host;
+  int process = 0;  ///< its number on the host
+  int device = 0;   ///< the number it has in its process
+  std::string name;
+  std::string pci_bus_id;  ///< empty for virtual devices, of which each process has its own
+  DeviceHealth health{};
+};
+
+/// What starting took, in milliseconds, on the slowest rank.
+struct StartUp {
+  double devices = 0.0;       ///< from when the ranks have met until they can be used: with CUDA's contexts
+  double communicator = 0.0;  ///< creating it
+  double first_collective = 0.0;  ///< from when the ranks have met until one is complete
+};
+
+/// What a communicator takes of its devices, in bytes, on the one where it takes most.
+struct CommunicatorMemory {
+  std::size_t created = 0;               ///< once it is there
+  std::optional<std::size_t> with_nccl;  ///< once NCCL has carried a call; nothing where it would carry none
+};
+
+/// The processes of a run and their devices.
+struct Job {
+  Mode mode = Mode::single_process;
+  int ranks = 1;
+  int groups = 1;  ///< of consecutive ranks, which measure at the same time
+  int devices_per_rank = 1;
+  std::vector<MemberDevice> members;
+  std::optional<StartUp> start_up;           ///< of ranks
+  std::optional<CommunicatorMemory> memory;  ///< of ranks
+
+  [[nodiscard]] int ranks_of_group() const noexcept { return ranks / groups; }
+  [[nodiscard]] int group_of(int rank) const noexcept { return rank / ranks_of_group(); }
+  /// Without repetitions, in order of ranks.
+  [[nodiscard]] std::vector<std::string> hosts() const;
+  /// How many ranks of its host come before a rank, and how many there are with it.
+  struct Place {
+    int before = 0;
+    int all = 0;
+  };
+  [[nodiscard]] Place place_on_host(int rank) const;
+};
+
+[[nodiscard]] std::string_view name_of(Mode mode) noexcept;
+
+}  // namespace tutti::perf

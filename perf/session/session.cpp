@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/session/session.hpp"
+
+#include "perf/processes/usage_error.hpp"
+#include "perf/session/device_choice.hpp"
+#include "perf/session/library_start.hpp"
+#include "perf/session/memory_taken.hpp"
+#include "perf/session/provenance.hpp"
+#include "tutti/device.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tutti::perf {
+namespace {
+
+constexpr int most_buffer_sets = 32;
+/// Of the call in which NCCL starts. Larger ones go no other way.
+constexpr std::size_t most_bytes_of_a_trial = std::size_t{64} << 20U;
+
+}  // namespace
+
+Session::Session(const Options& options, Processes& processes) : processes_(processes) {
+  job_.mode = processes.are_ranks() ? Mode::ranks : Mode::single_process;
+  topology_ = start_library(options, processes.are_ranks());
+  choose_devices(options);
+  const bool have_root = std::ranges::any_of(options.operations, [](const Operation* operation) {
+    return operation->has_root() && !operation->is_copy();
+  });
+  if (have_root && options.root && *options.root >= members_.count) {
+    throw UsageError(fmt::format("-r: root {} is not one of the {} {} (0 to {})", *options.root,
+                                 members_.count, processes.are_ranks() ? "members" : "devices",
+                                 members_.count - 1));
+  }
+  for (const Device device : members_.local) {
+    streams_.emplace_back(device.index());
+    set_stream(streams_.back());
+    const std::size_t free = mem_get_info(device.index()).free;
+    free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
+  }
+  set_device(members_.local.front().index());  // device 0 may be another rank's
+  gather_members();
+  watch_ = std::make_unique<DeviceWatch>(members_.local);
+  memory_watch_.emplace(members_.local);
+  settings_.devices = members_.local;
+  settings_.transport = options.collective.transport;
+  settings_.determinism = options.collective.determinism;
+  settings_.multiprocessors = options.collective.multiprocessors;
+  if (processes.are_ranks()) {
+    join_ranks(options);
+  } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
+    join_local_devices();
+  }
+}
+
+void Session::choose_devices(const Options& options) {
+  const int available = tutti::device_count();
+  const int used = options.devices_used.value_or(processes_.are_ranks() ? 1 : available);
+  if (used > available) {
+    throw UsageError(fmt::format("-g: {} devices asked for, but there are {} on backend {}", used, available,
+                                 name_of(topology_.backend)));
+  }
+  const DeviceChoice choice =
+      devices_of_rank(used, available, topology_.backend, processes_.rank(), processes_.gather(host_name()));
+  devices_shown_ = choice.shown;
+  members_.local.clear();
+  for (int device = choice.first; device < choice.first + used; ++device) members_.local.emplace_back(device);
+  job_.ranks = processes_.size();
+  job_.groups = options.groups;
+  job_.devices_per_rank = used;
+  if (job_.ranks % job_.groups != 0) {
+    throw UsageError(
+        fmt::format("--groups: {} of {} ranks, expected as many ranks in each", job_.groups, job_.ranks));
+  }
+  members_.count = used * job_.ranks_of_group();
+  members_.first_local = used * (processes_.rank() % job_.ranks_of_group());
+}
+
+void Session::gather_members() {
+  std::string mine;
+  for (const Device device : members_.local) {
+    const DeviceProperties& properties = topology_.devices[static_cast<std::size_t>(device.index())];
+    mine += fmt::format("{}\n{}\n{}\n{}\n{}\n", host_name(), getpid(), device.index(), properties.name,
+                        properties.pci_bus_id);
+  }
+  const std::vector<std::string> all = processes_.gather(mine);
+  for (int rank = 0; rank < processes_.size(); ++rank) {
+    std::istringstream lines(all[static_cast<std::size_t>(rank)]);
+    MemberDevice member;
+    member.rank = rank;
+    for (std::string process, index; std::getline(lines, member.host) && std::getline(lines, process) &&
+                                     std::getline(lines, index) && std::getline(lines, member.name) &&
+                                     std::getline(lines, member.pci_bus_id);) {
+      member.process = std::stoi(process);
+      member.device = std::stoi(index);
+      job_.members.push_back(member);
+    }
+  }
+}
+
+void Session::join_local_devices() {
+  if (settings_.multiprocessors == 0) {
+    communicator_refusal_ = kernels_carry_communicators;
+    return;
+  }
+  try {
+    communicator_ = std::make_unique<Communicator>(settings_);
+    members_.communicator = communicator_.get();
+  } catch (const Error& error) {
+    // A transport that there is not, or too many devices: other operations can do without.
+    if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::invalid_argument) throw;
+    communicator_refusal_ = error.what();
+  }
+}
+
+void Session::join_ranks(const Options& options) {
+  for (const Device device : members_.local) tutti::synchronize(device.index());  // makes CUDA's context
+  MemoryTaken taken(members_.local, processes_);
+  taken.start();
+  const double before = processes_.milliseconds_since_start();
+  try {
+    join();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported)
+      throw UsageError(error.what());  // a transport, or several hosts
+    throw;
+  }
+  const double joined = processes_.milliseconds_since_start();
+  taken.stop();
+  job_.memory = CommunicatorMemory{.created = taken.most(), .with_nccl = {}};
+
+  const auto reduce = [&](std::int64_t count) {
+    std::vector<Tensor> numbers;
+    for (const Device device : members_.local) numbers.push_back(ones({count}, {.device = device}));
+    synchronize();
+    taken.start();
+    members_.communicator->all_reduce_add(numbers, numbers);
+    synchronize();
+    const double complete = processes_.milliseconds_since_start();
+    taken.stop();
+    return complete;
+  };
+  std::array times{before, joined - before, reduce(1)};
+  processes_.maximum(times);
+  job_.start_up = StartUp{.devices = times[0], .communicator = times[1], .first_collective = times[2]};
+  const std::size_t bytes = std::min(options.sizes.end, most_bytes_of_a_trial);
+  if (options.command == Command::measure && nccl_would_carry(bytes)) {
+    static_cast<void>(reduce(static_cast<std::int64_t>(bytes / sizeof(float))));
+    job_.memory->with_nccl = taken.most();
+  }
+}
+
+/// An all_reduce_add of so many bytes.
+bool Session::nccl_would_carry(std::size_t bytes) const {
+  return topology_.backend == BackendKind::cuda &&
+         members_.communicator->explain({.collective = Collective::all_reduce_add, .bytes = bytes})
+             .starts_with("transport: nccl\n");
+}
+
+void Session::synchronize() const {
+  for (const Stream& stream : streams_) stream.synchronize();
+}
+
+int Session::buffer_sets(std::size_t payload_bytes) const {
+  const std::size_t payload = std::max<std::size_t>(payload_bytes, 1);
+  const std::size_t cache = topology_.devices.front().l2_cache_size;
+  // Virtual devices share the host's caches: rotating shows mistakes in reuse there, not bandwidth.
+  const std::size_t wanted = topology_.backend == BackendKind::host ? 2 : 2 * cache / payload + 1;
+  const std::size_t affordable = free_bytes_ / 2 / (2 * payload);  // the root holds an input and an output
+  double fewest =
+      -static_cast<double>(std::clamp<std::size_t>(std::min(wanted, affordable), 1, most_buffer_sets));
+  processes_.maximum({&fewest, 1});
+  return static_cast<int>(-fewest);
+}
+
+Members Session::members_of(const Operation& operation) const {
+  Members members = members_;
+  if (!operation.needs_communicator()) members.communicator = nullptr;
+  return members;
+}
+
+std::string Session::refusal(const Operation& operation) const {
+  return operation.needs_communicator() ? communicator_refusal_ : "";
+}
+
+PlanSummary Session::last_plan(const Operation& operation) const {
+  return operation.needs_communicator() ? members_.communicator->last_plan() : tutti::last_plan();
+}
+
+void Session::together(const std::function<void()>& work) const {
+  is_calling_ = false;
+  processes_.together(work, [this](const Failure& failure) {
+    // Want of memory is told in the next meeting, unless others wait for this rank elsewhere.
+    const bool is_awaited = is_calling_ || !failure.is(ErrorCode::out_of_memory);
+    if (is_awaited) abort(failure.message);
+  });
+}
+
+void Session::abort(const std::string& reason) const {
+  const std::scoped_lock lock(communicators_);
+  if (group_) group_->abort(reason);
+  if (communicator_) communicator_->abort(reason);
+}
+
+void Session::join() {
+  auto all = processes_.make_communicator(settings_);
+  std::unique_ptr<Communicator> group;
+  if (job_.groups > 1) group = std::make_unique<Communicator>(*all->split(job_.group_of(processes_.rank())));
+  const std::scoped_lock lock(communicators_);
+  communicator_ = std::move(all);
+  group_ = std::move(group);
+  members_.communicator = group_ ? group_.get() : communicator_.get();
+}
+
+void Session::part() {
+  const std::scoped_lock lock(communicators_);
+  members_.communicator = nullptr;
+  group_.reset();
+  communicator_.reset();
+}
+
+void Session::recover() {
+  double has_ended = is_calling_ ? 1.0 : 0.0;
+  processes_.maximum({&has_ended, 1});
+  together([&] {
+    if (processes_.are_ranks() && has_ended != 0.0) {
+      part();
+      join();
+    }
+    synchronize();
+  });
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/operations/members.hpp"
+#include "perf/options/options.hpp"
+#include "perf/processes/processes.hpp"
+#include "perf/session/device_watch.hpp"
+#include "perf/session/job.hpp"
+#include "perf/session/memory_report.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/topology.hpp"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// The devices of a run: selects the backend the options ask for, tests the peers, and gives the calling
+/// thread a pooled stream on each device, so that nothing runs on the legacy default stream. Between ranks,
+/// or for operations that need it, joins the devices in a communicator.
+class Session {
+ public:
+  /// Throws UsageError if the options do not fit the devices there are.
+  Session(const Options& options, Processes& processes);
+
+  [[nodiscard]] Processes& processes() const noexcept { return processes_; }
+  [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
+  [[nodiscard]] const Members& members() const noexcept { return members_; }
+  /// What has been taken since there is a session. Collective.
+  [[nodiscard]] MemoryReport memory() const { return memory_watch_->report(processes_); }
+  /// With the communicator only if the operation is a communicator's.
+  [[nodiscard]] Members members_of(const Operation& operation) const;
+  /// Why the operation cannot be had here; empty if it can.
+  [[nodiscard]] std::string refusal(const Operation& operation) const;
+  [[nodiscard]] const Job& job() const noexcept { return job_; }
+  /// How many of the topology's first devices say all of what takes part on this process's host.
+  [[nodiscard]] int devices_shown() const noexcept { return devices_shown_; }
+  /// Of this process's members, in order.
+  [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
+  /// Of this process's devices.
+  [[nodiscard]] DeviceWatch& watch() const noexcept { return *watch_; }
+  /// Blocks until all work on these streams is done.
+  void synchronize() const;
+  /// How many sets of buffers to rotate over so that one operation does not find its data in the caches
+  /// another one left there, as far as memory allows. The same on all ranks.
+  [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
+  /// What carried the last call of the operation.
+  [[nodiscard]] PlanSummary last_plan(const Operation& operation) const;
+  /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`). That ends the communicator
+  /// between ranks, if others may wait in it.
+  void together(const std::function<void()>& work) const;
+  /// Makes calls of the communicator, in `together`. After a meeting of all ranks: one that has failed before
+  /// is found there, and not waited for.
+  template <class Calls>
+  void call(Calls&& calls) const {
+    is_calling_ = true;
+    calls();
+    is_calling_ = false;
+  }
+  /// Ends what the communicator has under way; by any thread.
+  void abort(const std::string& reason) const;
+  /// On all ranks after `together` has thrown Error(out_of_memory): makes the communicator anew if that has
+  /// ended it. Throws as `together`.
+  void recover();
+
+ private:
+  void choose_devices(const Options& options);
+  void join_ranks(const Options& options);
+  [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
+  void join_local_devices();
+  /// All ranks, and in groups if there are several.
+  void join();
+  void part();
+  void gather_members();
+
+  Processes& processes_;
+  Topology topology_;
+  Members members_;
+  std::vector<Stream> streams_;
+  CommunicatorOptions settings_;
+  std::unique_ptr<DeviceWatch> watch_;
+  std::optional<MemoryWatch> memory_watch_;
+  mutable std::mutex communicators_;  ///< held where they are made, ended and aborted
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Communicator> group_;  ///< of this rank, if there are several
+  mutable bool is_calling_ = false;      ///< or has failed in a call
+  std::string communicator_refusal_;
+  Job job_;
+  int devices_shown_ = 0;
+  std::size_t free_bytes_ = 0;  ///< on the device with least
+};
+
+}  // namespace tutti::perf

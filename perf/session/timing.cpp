@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/session/timing.hpp"
+
+#include "perf/processes/interrupt.hpp"
+#include "perf/session/cpu.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace tutti::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double batch_microseconds = 50e3;   ///< what a batch may take
+constexpr double total_microseconds = 300e3;  ///< what all batches may take, and all latencies
+constexpr int default_warmup = 5;
+constexpr int default_repetitions = 5;
+constexpr int most_iterations = 200;
+constexpr int most_latencies = 200;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Launches `count` times and waits, having started in step with all ranks: this one's microseconds.
+double run_batch(const Launcher& launcher, std::size_t count, Processes& processes) {
+  check_interrupt();
+  processes.barrier();
+  const Clock::time_point start = Clock::now();
+  for (std::size_t index = 0; index < count; ++index) {
+    if (launcher.interruptible) check_interrupt();
+    launcher.launch(index);
+  }
+  launcher.synchronize();
+  return microseconds_since(start);
+}
+
+/// A single operation.
+double run_one(const Launcher& launcher, std::size_t index, Processes& processes) {
+  check_interrupt();
+  processes.barrier();
+  const Clock::time_point start = Clock::now();
+  if (launcher.launch_one) {
+    launcher.launch_one();
+  } else {
+    launcher.launch(index);
+  }
+  launcher.synchronize();
+  return microseconds_since(start);
+}
+
+double slowest(double microseconds, Processes& processes) {
+  processes.maximum({&microseconds, 1});
+  return microseconds;
+}
+
+/// Without each rank's first ones.
+std::vector<double> medians_of(const std::vector<std::vector<double>>& by_rank, int skipped) {
+  std::vector<double> medians;
+  for (const std::vector<double>& samples : by_rank)
+    medians.push_back(summarize({samples.begin() + skipped, samples.end()}).median);
+  return medians;
+}
+
+/// As many as fit into `budget`, between `least` and `most`.
+int fitting(double budget, double microseconds_each, int least, int most) {
+  return static_cast<int>(
+      std::clamp(budget / std::max(microseconds_each, 1e-3), double(least), double(most)));
+}
+
+}  // namespace
+
+Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes) {
+  // First use allocates, connects and plans: never part of an estimate.
+  run_batch(launcher, launcher.rotation, processes);
+  const OnCpu placed(plan.cpu);  // not before: threads that first use starts would stay there, too
+  const int warmup = plan.warmup.value_or(default_warmup);
+  // All ranks estimate the same, and so choose the same numbers.
+  double estimate = slowest(run_batch(launcher, 1, processes), processes);
+  for (int done = 1; done < warmup && (plan.warmup || estimate * done < batch_microseconds); ++done) {
+    estimate = std::min(estimate, slowest(run_batch(launcher, 1, processes), processes));
+  }
+
+  const int iterations = plan.iterations.value_or(fitting(batch_microseconds, estimate, 1, most_iterations));
+  const int repetitions = plan.repetitions.value_or(
+      plan.iterations ? default_repetitions
+                      : fitting(total_microseconds, estimate * iterations, 2, default_repetitions));
+  const auto launches = static_cast<std::size_t>(iterations);
+  Timing timing;
+  timing.iterations = launches * launcher.operations_per_launch;
+  std::vector<double> batches;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    batches.push_back(run_batch(launcher, launches, processes) / static_cast<double>(timing.iterations));
+  }
+  const std::vector<std::vector<double>> batches_of_ranks = gather_numbers(batches, processes);
+  timing.back_to_back = summarize(combine(batches_of_ranks, plan.over_ranks));
+  timing.back_to_back_of_ranks = medians_of(batches_of_ranks, 0);
+
+  const double each = timing.back_to_back.median;
+  const int samples =
+      plan.iterations.value_or(fitting(total_microseconds, each, 3, most_latencies) + plan.skipped);
+  std::vector<double> latencies;
+  for (int sample = 0; sample < samples; ++sample) {
+    latencies.push_back(run_one(launcher, static_cast<std::size_t>(sample), processes));
+  }
+  const std::vector<std::vector<double>> latencies_of_ranks = gather_numbers(latencies, processes);
+  timing.latencies = combine(latencies_of_ranks, plan.over_ranks);
+  timing.latency = summarize({timing.latencies.begin() + plan.skipped, timing.latencies.end()});
+  timing.latency_of_ranks = medians_of(latencies_of_ranks, plan.skipped);
+  return timing;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/processes/over_ranks.hpp"
+#include "perf/processes/processes.hpp"
+#include "perf/session/statistics.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+/// How times are taken.
+namespace tutti::perf {
+
+/// Something that can be launched many times.
+struct Launcher {
+  /// Enqueues launch number `index`: implementations rotate their buffers by it.
+  std::function<void(std::size_t index)> launch;
+  std::size_t operations_per_launch = 1;  ///< more than one where a peer packs several into one graph
+  /// Enqueues a single operation, where `launch` enqueues several; otherwise empty.
+  std::function<void()> launch_one;
+  /// Blocks until everything launched is complete on all devices.
+  std::function<void()> synchronize;
+  std::size_t rotation = 1;  ///< how many different launches there are: all are warmed up
+  /// False where a rank that leaves a batch half-way would leave the others stuck in it.
+  bool interruptible = true;
+};
+
+/// How much to measure. What is not given is chosen so that short operations are repeated often and long ones
+/// do not take more than a second or two.
+struct TimingPlan {
+  std::optional<int> iterations;   ///< launches in a batch
+  std::optional<int> warmup;       ///< launches before the first measurement
+  std::optional<int> repetitions;  ///< batches; 5, but fewer of long operations unless `iterations` is given
+  std::optional<int> cpu{};        ///< that launches; nothing: where the system puts the thread
+  int skipped = 0;                 ///< latencies that are taken first, and left out of their summary
+  OverRanks over_ranks = OverRanks::maximum;
+};
+
+/// Microseconds per operation: a sample is all ranks', as the plan says.
+struct Timing {
+  Summary back_to_back;  ///< batches: enqueue all, wait once, divide by their number; one sample per batch
+  Summary latency;       ///< from the call to completion on all devices; one sample per operation
+  std::size_t iterations = 0;     ///< operations in a batch
+  std::vector<double> latencies;  ///< the samples, as they followed one another; also those left out
+  std::vector<double> back_to_back_of_ranks;  ///< each rank's median
+  std::vector<double> latency_of_ranks;       ///< likewise
+};
+
+/// Warms up, then measures both. All ranks start every batch, and every operation whose latency is taken, in
+/// step, and make the same launches. Throws Interrupted after Ctrl-C.
+[[nodiscard]] Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes);
+
+}  // namespace tutti::perf

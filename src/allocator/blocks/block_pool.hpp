@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/free_blocks.hpp"
+#include "allocator/blocks/memory_counts.hpp"
+#include "allocator/blocks/segment_index.hpp"
+#include "allocator/pending_frees.hpp"
+#include "backend/handles.hpp"
+#include "base/cache_line.hpp"
+#include "settings/allocator_settings.hpp"
+#include "tutti/memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tutti {
+
+struct Block;
+struct Segment;
+
+/// Tells private pools apart: memory of a graph serves no requests but those of its capture. None is what
+/// everybody else's requests are served from.
+enum class GraphPool : std::uint64_t { none = 0 };
+
+struct alignas(cache_line_bytes) Block : StreamUses {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::size_t requested_bytes = 0;
+  BlockState state = BlockState::in_use;
+  Segment* segment = nullptr;
+  Block* previous = nullptr;         ///< neighbour in the segment
+  Block* next = nullptr;             ///< neighbour in the segment, or in the list of spare blocks
+  Block* previous_cached = nullptr;  ///< in the list of `FreeBlocks`, while it is cached
+  Block* next_cached = nullptr;
+  std::uint64_t cached_since = 0;  ///< the moment, while it is cached
+  bool is_raw = false;             ///< asked for by address: no tensor's
+  bool is_split = false;           ///< counted as a part of a segment, while it is cached
+  bool is_hole = false;            ///< addresses of a range without memory; in no state that a request knows
+};
+
+/// What is cached for one stream, in one private pool or none.
+struct alignas(cache_line_bytes) StreamBlocks {
+  backend::StreamRef stream;
+  GraphPool graph_pool = GraphPool::none;
+  std::size_t segments = 0;
+  FreeBlocks small{MemoryPool::small_pool};
+  FreeBlocks large{MemoryPool::large_pool};
+
+  [[nodiscard]] FreeBlocks& of(MemoryPool pool) noexcept {
+    return pool == MemoryPool::small_pool ? small : large;
+  }
+};
+
+/// Memory obtained from the device, or a range of addresses that gets it as needed (an expandable segment).
+/// It serves the requests of one stream, in one private pool or none.
+struct alignas(cache_line_bytes) Segment {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  int device = -1;  ///< stays, also when the object serves for another segment
+  MemoryPool pool = MemoryPool::small_pool;
+  backend::StreamRef stream;
+  GraphPool graph_pool = GraphPool::none;
+  StreamBlocks* cache = nullptr;  ///< of its stream and private pool
+  Block* first = nullptr;         ///< from which `Block::next` leads to all
+  /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
+  /// granule long. Holes have no entry; a range has entries up to where it has had memory.
+  std::vector<Block*, CacheLineAllocator<Block*>> starts;
+  bool is_expandable = false;
+  std::size_t hole_count = 0;
+  std::vector<Block*> holes;  ///< those that memory can be put into, by address; has room for `hole_count`
+};
+
+/// The books of one caching allocator: segments, their blocks, the cached blocks in order of fit, and the
+/// statistics. Knows no device, and is not synchronised.
+class BlockPool {
+ public:
+  /// Enters its segments into `index`, if there is one.
+  explicit BlockPool(int device, SegmentIndex* index = nullptr,
+                     std::size_t max_split_bytes = AllocatorSettings::no_limit)
+      : device_(device), index_(index), max_split_bytes_(max_split_bytes) {}
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+  ~BlockPool();
+
+  /// The greatest request that can be rounded.
+  static constexpr std::size_t max_bytes = std::size_t{1} << 62;
+
+  /// Which pool serves a request.
+  [[nodiscard]] static MemoryPool pool_of(std::size_t requested_bytes) noexcept;
+  /// How many bytes to get from the device for a request that no cached block can serve.
+  [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
+
+  /// The best fitting cached block of `stream` in `graph_pool`, cut to size; nullptr if there is none. No
+  /// heap memory is used if a block is found that need not be cut, or if one was cut before.
+  [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream,
+                            GraphPool graph_pool = GraphPool::none);
+  /// Adds `bytes` bytes of the device's memory at `address`, as many as `segment_bytes` gives for some
+  /// request that `pool` serves, for requests of `stream` in `graph_pool`.
+  void add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
+                   GraphPool graph_pool = GraphPool::none);
+  [[nodiscard]] bool has_segments_of(GraphPool graph_pool) const;
+  /// What belongs to `graph_pool` belongs to none from now on; blocks in use stay so.
+  void dissolve(GraphPool graph_pool) noexcept;
+  /// The block's user is gone; its bytes stay active.
+  void release(Block& block) noexcept;
+  /// A released block may be taken again. Joins it with its cached neighbours.
+  void give_back(Block& block) noexcept;
+  /// Whether a segment of `whole` bytes would serve such a request, were it added.
+  [[nodiscard]] bool may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept;
+  /// A point between two calls.
+  using Moment = std::uint64_t;
+  [[nodiscard]] Moment now() noexcept { return ++moment_; }
+  /// The pool's own device and those of the streams of all segments that are cached as a whole; none if there
+  /// is none.
+  [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
+  [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
+  /// Takes out segments that have been cached as a whole since before `moment`, and belong to no private
+  /// pool, for the caller to free: all of them, or, those first that have been for the longest, until they
+  /// come to `bytes` bytes. None whose work may be on one of the devices `unwaited`.
+  [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment,
+                                                                   std::size_t bytes = SIZE_MAX,
+                                                                   std::span<const int> unwaited = {});
+
+  // Expandable segments. A range has holes, where it has no memory: at first it is one. Memory comes and goes
+  // in whole pages.
+  [[nodiscard]] static std::size_t page_bytes(MemoryPool pool) noexcept;
+  /// Adds a range without memory, of whole pages, for requests that `pool` serves.
+  void add_range(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
+                 GraphPool graph_pool = GraphPool::none);
+  /// The beginning of a hole.
+  struct Gap {
+    Block* hole = nullptr;
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// Where memory would let such a request be served, together with what is cached next to it; nothing if no
+  /// range has room. It is valid until holes change.
+  [[nodiscard]] std::optional<Gap> gap_for(std::size_t requested_bytes, backend::StreamRef stream,
+                                           GraphPool graph_pool = GraphPool::none) noexcept;
+  /// The gap has memory now. Nothing has changed if it throws.
+  void fill(const Gap& gap);
+  /// Makes holes of pages that have been cached since before `moment`, as `remove_segments_cached_before`
+  /// takes segments out, for the caller to take their memory back, and then to `close` them.
+  [[nodiscard]] std::vector<Block*> empty_pages_cached_before(Moment moment, std::size_t bytes = SIZE_MAX,
+                                                              std::span<const int> unwaited = {});
+  /// The hole has no memory any more. If its range has none left, that is taken out and returned.
+  [[nodiscard]] std::optional<std::span<std::byte>> close(Block& hole) noexcept;
+
+  /// The block in use that contains `address`, nullptr if there is none.
+  [[nodiscard]] Block* find(const void* address);
+  /// The segment that contains `address`, nullptr if there is none.
+  [[nodiscard]] Segment* segment_around(const void* address);
+  /// The block in use that begins at `address` in `segment`, which may be any that there has ever been:
+  /// nullptr if there is none.
+  [[nodiscard]] static Block* find_start(Segment& segment, const void* address) noexcept;
+  [[nodiscard]] MemoryCounts& counts() noexcept { return counts_; }
+  [[nodiscard]] MemoryStats stats() const noexcept { return counts_.stats(); }
+  [[nodiscard]] std::vector<MemorySegment> snapshot() const;
+
+ private:
+  /// nullptr if there is none.
+  [[nodiscard]] StreamBlocks* cache_of(backend::StreamRef stream, GraphPool graph_pool) noexcept;
+  [[nodiscard]] StreamBlocks& cache_with_room(backend::StreamRef stream, GraphPool graph_pool,
+                                              MemoryPool pool);
+  /// `cache` serves one segment less.
+  void leave(StreamBlocks& cache) noexcept;
+  [[nodiscard]] Segment& new_segment();
+  [[nodiscard]] Block& new_block();
+  void discard(Block& block) noexcept;
+  void put_into_cache(Block& block) noexcept;
+  void take_out_of_cache(Block& block) noexcept;
+  /// Whether a request of `bytes` bytes, rounded, gets the block of `whole` bytes that fits best.
+  [[nodiscard]] bool may_serve(std::size_t whole, std::size_t bytes) const noexcept;
+  /// Keeps the first `bytes` bytes in `block` and caches the rest as a new one.
+  void split(Block& block, std::size_t bytes);
+  /// Appends `block->next`, which is in no set, to `block`.
+  void absorb_next(Block& block) noexcept;
+
+  /// `block`, which is nobody's, may be taken again. Joins it with its cached neighbours.
+  void cache(Block& block) noexcept;
+  /// Whether work may still use what is cached in the segment.
+  [[nodiscard]] bool is_unwaited(const Segment& segment, std::span<const int> unwaited) const noexcept;
+  /// A segment of its own, empty, that is entered everywhere.
+  [[nodiscard]] Segment& enter_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
+                                       backend::StreamRef stream, GraphPool graph_pool);
+  /// Takes a segment out, whose blocks are none.
+  void remove(Segment& segment) noexcept;
+  /// The whole pages of a cached block of a range that can go, none of it if there are none.
+  [[nodiscard]] static std::span<std::byte> pages_of(const Block& block) noexcept;
+  [[nodiscard]] static bool has_cached_pages(const Segment& segment) noexcept;
+  /// Makes a hole of `pages` of a cached block.
+  Block& empty(Block& block, std::span<std::byte> pages) noexcept;
+  /// Where memory of the segment comes or goes: how many parts with memory it has more.
+  void count_parts(const Segment& segment, int more) noexcept;
+  /// So that the next `count` calls of `new_block` do not throw.
+  void reserve_blocks(std::size_t count);
+
+  /// The block that is all of the segment, cached; nullptr if it is not.
+  [[nodiscard]] static Block* cached_whole(const Segment& segment) noexcept;
+
+  int device_;
+  Moment moment_ = 0;
+  SegmentIndex* const index_;
+  const std::size_t max_split_bytes_;
+  std::map<const std::byte*, Segment*> segments_;  // by address
+  std::deque<Segment> segment_store_;              // all there ever were, as of the blocks
+  std::vector<Segment*> spare_segments_;           // has room for all
+  std::vector<std::unique_ptr<StreamBlocks>> caches_;
+  StreamBlocks* last_cache_ = nullptr;  // of the last request
+  std::deque<Block> blocks_;            // all there ever were; never shrinks
+  Block* spare_ = nullptr;              // those not in use by any segment
+  MemoryCounts counts_;
+};
+
+}  // namespace tutti

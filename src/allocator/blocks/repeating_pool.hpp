@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/block_pool.hpp"
+
+#include <cstddef>
+
+namespace tutti {
+
+/// A block pool in which a request that is repeated costs a few instructions.
+///
+/// A request repeats the one before if that one's block has been given back, and nothing else has happened in
+/// between: it gets the same block. The second repeat finds the books as the first one found them, and so
+/// leaves them as the first one did, as will all that follow. So these are only counted, and their block,
+/// while it is idle, is neither cached nor joined with its neighbours. Whatever else is asked for has the
+/// books brought up to date before: nobody can tell the difference. Not synchronised.
+class RepeatingPool {
+ public:
+  explicit RepeatingPool(int device, SegmentIndex* index = nullptr,
+                         std::size_t max_split_bytes = AllocatorSettings::no_limit)
+      : pool_(device, index, max_split_bytes) {}
+
+  /// `BlockPool::take`.
+  [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream,
+                            GraphPool graph_pool = GraphPool::none) {
+    const bool is_repeat =
+        is_idle_ && requested_bytes == requested_bytes_ && stream == stream_ && graph_pool == graph_pool_;
+    if (!is_repeat) return take_first(requested_bytes, stream, graph_pool);
+    if (repeats_ < entered_repeats) return take_again();
+    ++repeats_;
+    is_idle_ = false;
+    block_->state = BlockState::in_use;
+    return block_;
+  }
+  /// `BlockPool::release` and `give_back`.
+  void free(Block& block) noexcept {
+    if (&block != block_ || repeats_ < entered_repeats) return free_entered(block);
+    is_idle_ = true;
+    block.is_raw = false;
+    block.state = BlockState::awaiting_free;
+  }
+  /// All other calls, with books that are up to date.
+  [[nodiscard]] BlockPool* operator->() noexcept {
+    end_repeats();
+    return &pool_;
+  }
+
+ private:
+  /// After so many the books have been seen to be where they were before.
+  static constexpr std::size_t entered_repeats = 2;
+
+  [[nodiscard]] Block* take_first(std::size_t requested_bytes, backend::StreamRef stream,
+                                  GraphPool graph_pool);
+  [[nodiscard]] Block* take_again();
+  void free_entered(Block& block) noexcept;
+  /// Brings the books up to date. The next request repeats none.
+  void end_repeats() noexcept;
+
+  Block* block_ = nullptr;  ///< of the last request, nullptr if something else has happened since
+  bool is_idle_ = false;    ///< it has been given back
+  std::size_t requested_bytes_ = 0;
+  backend::StreamRef stream_;
+  GraphPool graph_pool_ = GraphPool::none;
+  std::size_t repeats_ = 0;  ///< of the last request; the books have `entered_repeats` at most
+  MemoryCounts::Figures allocated_by_first_{};  ///< what had been allocated when the first was served
+  BlockPool pool_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/repeating_pool.hpp"
+#include "allocator/growth.hpp"
+#include "allocator/pending_frees.hpp"
+#include "backend/backend.hpp"
+#include "base/fork_mark.hpp"
+#include "base/light_mutex.hpp"
+#include "settings/allocator_settings.hpp"
+#include "stream/event_pool.hpp"
+#include "tutti/memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace tutti {
+
+/// Wants to know before memory goes back to the device: somebody else may have it open. Neither call may call
+/// the allocator.
+class SegmentObserver {
+ public:
+  /// What keeps a segment from being freed: nothing, what passes soon, or what may last.
+  enum class Hold : std::uint8_t { none, passing, lasting };
+
+  SegmentObserver() = default;
+  SegmentObserver(const SegmentObserver&) = delete;
+  SegmentObserver& operator=(const SegmentObserver&) = delete;
+  /// The segment that begins at `address`, which no work uses any more, is to be freed soon.
+  virtual void will_free(const std::byte* address) noexcept = 0;
+  /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, which asks
+  /// again unless it comes to use it first.
+  [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
+
+ protected:
+  ~SegmentObserver() = default;
+};
+
+/// What is known of the work of a graph that is gone.
+enum class GraphWork : std::uint8_t { done, unknown };
+
+/// Stream-ordered caching allocator for one device's memory (sizes and pools: see `tutti/memory.hpp`).
+///
+/// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
+/// named with `record_stream`, and then the block returns only once events recorded there, when it was freed,
+/// have completed. Requests ask for that before they search the cache, and so do the figures. Small requests
+/// that the cache can serve mostly do not ask again where nobody has waited for a device since; before the
+/// device is asked for memory, all do. A stream under capture is never marked or asked: what it used waits
+/// until the capture has ended.
+///
+/// A graph has a private pool, as it uses its memory whenever it is launched: what is allocated there goes
+/// back there, and blocks of others can be left there when they are freed.
+///
+/// Thread-safe. A hit costs a lock and a few steps, however much is cached, fewer yet if it repeats the one
+/// before (`RepeatingPool`), and takes no memory from the heap; nobody is asked for anything while no freed
+/// block waits. Only one thread at a time asks the device for memory, without holding up hits of others.
+/// Threads on different devices share no cache line.
+class alignas(cache_line_bytes) CachingAllocator {
+ public:
+  CachingAllocator(backend::Backend& backend, EventPool& events, int device, SegmentIndex* index = nullptr,
+                   const AllocatorSettings& settings = {});
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+  ~CachingAllocator();
+
+  /// At least `bytes` bytes, for first use on `stream` (of any device), from the private pool of a graph that
+  /// `stream` is captured into, or none. Zero bytes give a valid block.
+  ///
+  /// A request that finds nothing cached gets memory that observers keep from being freed, before the device
+  /// is asked for more, unless much of that would be left over. When the device refuses: looks for blocks
+  /// that have become free meanwhile; then returns cached segments to the device and asks again; then waits
+  /// for all blocks that wait for events, returns all cached segments, and searches the cache (before that,
+  /// too) and asks the device a last time; then throws OutOfMemoryError. While `stream` is captured, only the
+  /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
+  [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream,
+                                GraphPool graph_pool = GraphPool::none);
+  /// For what is no tensor: memory of its own, which the caller gives back to the device. The device is asked
+  /// for it as often and after the same attempts as for what `allocate` finds nowhere. nullptr if it refuses.
+  [[nodiscard]] void* allocate_uncached(std::size_t bytes);
+  /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
+  /// graph under capture may use it.
+  void free(Block* block, GraphPool keeper = GraphPool::none) noexcept;
+  /// Frees the block that begins at `address` in `segment`, one of this allocator's ever, as `free` does.
+  /// Whether there is one in use that is marked `is_raw`; nothing is changed otherwise.
+  [[nodiscard]] bool free_raw(Segment& segment, const void* address, GraphPool keeper) noexcept;
+  /// Before the first request or free that names it.
+  void add_graph_pool(GraphPool graph_pool);
+  /// The graph is gone. Its memory serves everybody once its work is done: if that is not known, once all
+  /// devices have been waited for (`empty_cache`, or a request that the device refuses).
+  void close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept;
+  void record_stream(Block* block, backend::StreamRef stream);
+  [[nodiscard]] static void* address(const Block* block) noexcept;
+  /// The block in use that contains `address`, nullptr if there is none.
+  [[nodiscard]] Block* find(const void* address);
+
+  /// What the device gave at once: the memory around a block in use.
+  struct Extent {
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+    bool is_expandable = false;  ///< a range, parts of which have memory: other processes cannot open it
+  };
+  /// The block in use that contains `address`, if the address is this allocator's: without one if it lies in
+  /// memory that nobody uses.
+  [[nodiscard]] std::optional<Extent> block_around(const void* address);
+  /// The segment of the block in use that contains `address`; without an address if there is none.
+  [[nodiscard]] Extent segment_of(const void* address);
+  /// `observer` is asked from now on, until it is removed.
+  void add_observer(SegmentObserver& observer);
+  void remove_observer(SegmentObserver& observer) noexcept;
+  /// Takes over memory that the device gave somebody else, and that no work of this process uses any more: it
+  /// is freed like cached segments, as soon as no observer holds on to it.
+  void free_when_let_go(Extent memory);
+  /// Frees what observers have let go of meanwhile, without waiting for them.
+  void free_let_go() noexcept;
+
+  /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
+  /// Those of devices of which a stream is being captured stay: nobody can wait for these.
+  void empty_cache();
+  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
+  void finish_pending();
+  [[nodiscard]] MemoryStats stats();
+  [[nodiscard]] std::vector<MemorySegment> snapshot();
+  /// Both at one moment, whatever other threads do.
+  struct Books {
+    MemoryStats stats;
+    std::vector<MemorySegment> segments;
+  };
+  [[nodiscard]] Books books();
+  void reset_peak_stats();
+  void reset_accumulated_stats();
+  /// Bytes in blocks in use or waiting for events.
+  [[nodiscard]] std::size_t bytes_active();
+  /// From 0 to 1: how much of the device's memory may be reserved.
+  void set_memory_fraction(double fraction);
+  [[nodiscard]] double memory_fraction();
+
+ private:
+  struct Source;
+  /// Memory that is to be freed, and may not be yet.
+  struct Held {
+    Extent memory;
+    std::optional<MemoryPool> pool;  ///< which it may serve again meanwhile; none: it may be used elsewhere
+  };
+
+  /// Whether a request is served from the cache before any events are asked for, which costs more than the
+  /// rest of a hit. All are where nothing waits. Else small ones nearly always are, unless somebody has
+  /// waited for a device since they were asked last: what waits is asked for before the device is asked for
+  /// memory. Large ones never: they would cut blocks that are better kept whole.
+  [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
+  /// `allocate`, unwatched.
+  [[nodiscard]] Block* take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
+  void free_locked(Block& block, GraphPool keeper) noexcept;
+  void reap_locked();
+  struct GraphMemory {
+    KeptFrees kept;        ///< blocks of others
+    bool is_gone = false;  ///< the graph, whose work may not be done
+  };
+  using GraphPools = std::map<GraphPool, GraphMemory>;
+  void dissolve_locked(GraphPools::iterator graph) noexcept;
+  /// As many bytes of cached segments as are given, those unused longest first. Lets go of `growth` to wait
+  /// for devices and observers.
+  void return_cached(GrowthLock& growth, std::size_t bytes = SIZE_MAX);
+  /// `allocate` where the cache has nothing.
+  [[nodiscard]] Block* allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
+  /// Whether so many bytes more may be reserved.
+  [[nodiscard]] bool may_reserve(std::size_t bytes);
+  /// Before so many bytes more are reserved: returns what is too much to be cached then.
+  void collect_garbage(GrowthLock& growth, std::size_t bytes);
+  /// Whether segments are expandable ones. Says so once if they should be, and cannot.
+  [[nodiscard]] bool can_expand();
+  /// A new range for such requests; false if there are no addresses for one that is long enough.
+  [[nodiscard]] bool add_range(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
+  /// Gives the pages of a gap memory; false if the device has not enough.
+  [[nodiscard]] bool map(const BlockPool::Gap& gap, std::size_t page);
+  /// Gives back the memory that holes have, and ranges that have none left.
+  void unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
+  /// Frees what observers let go of, waiting for that a while.
+  void free_held(GrowthLock& growth) noexcept;
+  /// The same without waiting. Whether one of them holds on for a moment.
+  bool free_let_go(GrowthLock& growth) noexcept;
+  [[nodiscard]] std::size_t held_bytes() const noexcept;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes, std::size_t held);
+
+  backend::Backend& backend_;
+  const int device_;
+  const bool is_watched_;
+  const ForkMark fork_mark_;
+  const AllocatorSettings settings_;
+  Growth growth_;                            ///< its turn is taken before `mutex_`
+  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
+  std::vector<Held> held_;
+  std::optional<bool> can_expand_;  ///< guarded by `growth_`; unknown until the device is asked for memory
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  LightMutex mutex_;
+  RepeatingPool pool_;
+  PendingFrees pending_;
+  GraphPools graph_pools_;
+  std::uint64_t waits_at_reap_ = 0;  ///< `HostWaits` when the events were asked last
+  std::size_t small_requests_ = 0;
+  double fraction_ = 1;
+  std::size_t most_bytes_ = SIZE_MAX;  ///< that may be reserved
+};
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/block_pool.hpp"
+#include "tutti/graph.hpp"
+#include "tutti/stream.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+class Runtime;
+
+/// Who launches a graph.
+enum class GraphLaunches : std::uint8_t {
+  of_library,  ///< `Graph`, which lets go of its resources only when its launches are done
+  of_others,   ///< who captured it: nobody knows when
+};
+
+/// A private pool of every allocator, for memory that is first used in captures. When it is destroyed, the
+/// pools become part of the ordinary caches: memory in use stays so. Thread-safe.
+class PrivatePool {
+ public:
+  PrivatePool(Runtime& runtime, GraphLaunches launches);
+  PrivatePool(const PrivatePool&) = delete;
+  PrivatePool& operator=(const PrivatePool&) = delete;
+  ~PrivatePool();
+
+  [[nodiscard]] GraphPool id() const noexcept { return id_; }
+  [[nodiscard]] const Runtime& runtime() const noexcept { return runtime_; }
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+
+  /// What captures of the device with this pool take that are told of no stream: always the same one, as
+  /// memory is cached for the stream that it was used on.
+  [[nodiscard]] Stream capture_stream(int device);
+
+  /// While it exists, a capture uses the pool.
+  class Use {
+   public:
+    /// Throws Error(invalid_argument), in the name of `function`, if another one does.
+    Use(std::shared_ptr<PrivatePool> pool, std::string_view function);
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { pool_->is_in_use_.store(false); }
+
+   private:
+    std::shared_ptr<PrivatePool> pool_;
+  };
+
+ private:
+  Runtime& runtime_;
+  const std::uint64_t generation_;  ///< of the devices
+  const GraphLaunches launches_;
+  const GraphPool id_;
+  std::atomic<bool> is_in_use_{false};
+  std::mutex mutex_;
+  std::vector<Stream> capture_streams_;  ///< guarded by `mutex_`; one of a device at most
+};
+
+struct GraphPoolAccess {
+  [[nodiscard]] static GraphPoolHandle make(std::shared_ptr<PrivatePool> pool) {
+    GraphPoolHandle handle;
+    handle.pool_ = std::move(pool);
+    return handle;
+  }
+  /// The one it names, or a new one. Throws Error(invalid_argument), in the name of `function`, if it is of
+  /// devices that are gone.
+  [[nodiscard]] static std::shared_ptr<PrivatePool> pool_for(Runtime& runtime, const GraphPoolHandle& handle,
+                                                             std::string_view function);
+};
+
+}  // namespace tutti

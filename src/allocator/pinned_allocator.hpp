@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/block_pool.hpp"
+#include "allocator/growth.hpp"
+#include "allocator/pending_frees.hpp"
+#include "backend/backend.hpp"
+#include "base/fork_mark.hpp"
+#include "stream/event_pool.hpp"
+#include "tutti/memory.hpp"
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+/// One piece of pinned memory, in use or cached. Opaque outside the allocator.
+struct PinnedBlock : StreamUses {
+  void* address = nullptr;
+  std::size_t size_class = 0;
+  PinnedBlock* next_cached = nullptr;
+  std::list<PinnedBlock>::iterator self;
+};
+
+/// Caching allocator for pinned host memory.
+///
+/// A block belongs to no stream: it returns once events recorded at free time on every stream named with
+/// `record_stream` have completed. Requests are rounded up to size classes, four per power of two from 4 KiB
+/// on, so that at most a fifth of a block above 16 KiB is unused; a block serves its class only and is never
+/// split. Thread-safe.
+class PinnedAllocator {
+ public:
+  PinnedAllocator(backend::Backend& backend, EventPool& events);
+  PinnedAllocator(const PinnedAllocator&) = delete;
+  PinnedAllocator& operator=(const PinnedAllocator&) = delete;
+  ~PinnedAllocator();
+
+  /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
+  /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
+  [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
+  /// For what is no tensor: memory of its own, which the caller gives back to the system. Tries as hard;
+  /// nullptr if nothing helps.
+  [[nodiscard]] void* allocate_uncached(std::size_t bytes);
+  /// The block is kept until `keeper` is closed, if there is one: the graph under capture may use it.
+  void free(PinnedBlock* block, GraphPool keeper = GraphPool::none) noexcept;
+  /// Before the first free that names it.
+  void add_graph_pool(GraphPool graph_pool);
+  /// The graph is gone, and its work is done.
+  void close_graph_pool(GraphPool graph_pool) noexcept;
+  void record_stream(PinnedBlock* block, backend::StreamRef stream);
+  [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
+
+  /// Returns cached blocks to the system.
+  void empty_cache();
+  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
+  void finish_pending();
+  [[nodiscard]] PinnedMemoryStats stats();
+  void reset_peak_stats();
+  void reset_accumulated_stats();
+  /// Bytes in blocks in use or waiting for events.
+  [[nodiscard]] std::size_t bytes_active() const;
+  /// Bytes in all blocks, cached ones included.
+  [[nodiscard]] std::size_t bytes_reserved() const;
+
+ private:
+  struct Source;
+
+  /// `allocate`, unwatched.
+  PinnedBlock* allocate_unwatched(std::size_t bytes);
+  PinnedBlock* take(std::size_t size_class) noexcept;
+  void give_back(PinnedBlock& block) noexcept;
+  void reap_locked();
+  void return_cached(GrowthLock& growth);
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
+
+  backend::Backend& backend_;
+  const bool is_watched_;
+  const ForkMark fork_mark_;
+  Growth growth_;  ///< its turn is taken before `mutex_`
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  mutable std::mutex mutex_;
+  std::list<PinnedBlock> blocks_;
+  std::vector<PinnedBlock*> cached_;  ///< by size class, the first of a list
+  PendingFrees pending_;
+  std::map<GraphPool, KeptFrees> kept_;
+  PinnedMemoryStats stats_;
+};
+
+}  // namespace tutti

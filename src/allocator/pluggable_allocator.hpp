@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/block_pool.hpp"
+#include "backend/backend.hpp"
+#include "tutti/pluggable_allocator.hpp"
+#include "tutti/tensor.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace tutti {
+
+class Runtime;
+
+/// The functions of a `CUDAPluggableAllocator`.
+class PluggedFunctions {
+ public:
+  PluggedFunctions(CUDAPluggableAllocator::Alloc alloc, CUDAPluggableAllocator::Free free);
+
+  CUDAPluggableAllocator::Alloc alloc;
+  CUDAPluggableAllocator::Free free;
+};
+
+/// A runtime's pluggable allocator, if it has got one before memory for a tensor was asked for. Thread-safe.
+class PluggedAllocator {
+ public:
+  explicit PluggedAllocator(Runtime& runtime);
+  PluggedAllocator(const PluggedAllocator&) = delete;
+  PluggedAllocator& operator=(const PluggedAllocator&) = delete;
+  ~PluggedAllocator();
+
+  /// Whether requests go to the caching allocators: decides so for good, if nothing has been decided.
+  [[nodiscard]] bool leaves_to_native() noexcept {
+    const Choice choice = choice_.load(std::memory_order_acquire);
+    return choice == Choice::native || (choice == Choice::open && decide_for_native());
+  }
+  [[nodiscard]] bool is_used() const noexcept {
+    return choice_.load(std::memory_order_acquire) == Choice::plugged;
+  }
+  /// Throws if it has been decided already.
+  void use(std::shared_ptr<const PluggedFunctions> functions);
+
+  /// As `DeviceStorage::allocate`.
+  [[nodiscard]] detail::IntrusivePtr<Storage> allocate(int device, std::size_t bytes,
+                                                       backend::StreamRef stream);
+  [[nodiscard]] void* allocate_raw(int device, std::size_t bytes, backend::StreamRef stream);
+  /// What is let go of while the graph of `keeper` is captured stays until that is closed.
+  void add_graph_pool(GraphPool keeper);
+  /// The graph is gone, and its launches are done.
+  void close_graph_pool(GraphPool keeper) noexcept;
+  /// Whether `address` is of `allocate_raw`.
+  [[nodiscard]] bool free_raw(void* address);
+  /// How much of what the functions gave they have not got back.
+  [[nodiscard]] std::size_t bytes_in_use() const noexcept { return bytes_in_use_.load(); }
+
+ private:
+  enum class Choice : std::uint8_t { open, native, plugged };
+  class PluggedStorage;
+  /// Memory whose tensors are gone, on its way back to the functions.
+  class Freed;
+  using OneFreed = std::list<Freed>;
+
+  [[nodiscard]] bool decide_for_native() noexcept;
+  [[nodiscard]] void* call_alloc(int device, std::size_t bytes, backend::StreamRef stream);
+  void call_free(void* address, std::size_t bytes, int device, backend::StreamRef stream) noexcept;
+  /// What the functions have given, on its way back once it is destroyed.
+  [[nodiscard]] OneFreed taken(int device, std::size_t bytes, backend::StreamRef stream, void*& address);
+  /// At once, unless a graph that is being captured may use it: then when that is gone.
+  void let_go(OneFreed&& freed) noexcept;
+  /// Whether there is a graph that it is kept for.
+  [[nodiscard]] bool is_kept(OneFreed& freed) noexcept;
+  /// Whether it waits for streams that cannot be told now to be waited for, as they are being captured.
+  [[nodiscard]] bool is_delayed(OneFreed& freed) noexcept;
+
+  Runtime& runtime_;
+  std::atomic<Choice> choice_{Choice::open};
+  std::atomic<std::size_t> bytes_in_use_{0};
+  std::shared_ptr<const PluggedFunctions> functions_;  ///< of what is plugged in
+  std::mutex mutex_;                                   ///< guards the next, and deciding
+  std::unordered_map<void*, OneFreed> raw_;
+  std::map<GraphPool, OneFreed> kept_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/team_round.hpp"
+#include "os/shared_flag.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include <cuda_runtime.h>
+
+/// Words in memory as kernels read and write them.
+namespace tutti::backend::cuda {
+
+/// Between devices and with the host.
+using SystemWord = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_system>;
+/// A `RoundNumber`.
+using RoundWord = ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_system>;
+/// Between the blocks of one device.
+using DeviceWord = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_device>;
+
+inline std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
+  return const_cast<std::uint32_t*>(reinterpret_cast<const std::uint32_t*>(&value));
+}
+
+/// Whether a thread that has polled in vain so often should look whether its team has been aborted. The word
+/// that says so is in the host's memory, and thousands of warps of many devices may wait. Were all to look at
+/// once, a look would take longer than the wait it is part of; the warp that looks is late itself then, and
+/// those who wait for its bytes come to look as well: a team would not get out of it from call to call. So
+/// warps take turns: within 2^12 polls, a few milliseconds, all have looked.
+__device__ inline bool is_turn_to_look(std::uint32_t polls) {
+  constexpr std::uint32_t polls_per_turn = 64;
+  constexpr std::uint32_t turns = 64;
+  if (polls % polls_per_turn != 0) return false;
+  // Neither the warps of a block nor one warp each of many blocks come all at once.
+  const std::uint32_t turn = blockIdx.x + 5 * (threadIdx.x / warpSize);
+  return (polls / polls_per_turn + turn) % turns == 0;
+}
+__device__ inline bool is_aborted(std::uint32_t* abort) {
+  return SystemWord(*abort).load(::cuda::memory_order_relaxed) != AbortWord::running;
+}
+
+// Whoever reads the number of a round in a line has read what came with it.
+#if CUDART_VERSION >= 12030
+#define TUTTI_STORE_LINE(ORDER) \
+  "{ .reg .b128 line; mov.b128 line, {%1, %2}; st." ORDER ".sys.global.b128 [%0], line; }"
+#define TUTTI_LOAD_LINE(ORDER) \
+  "{ .reg .b128 line; ld." ORDER ".sys.global.b128 line, [%2]; mov.b128 {%0, %1}, line; }"
+#else
+// What older toolkits can say does not promise one access, but becomes the same instructions.
+#define TUTTI_STORE_LINE(ORDER) "st." ORDER ".sys.global.v2.b64 [%0], {%1, %2};"
+#define TUTTI_LOAD_LINE(ORDER) "ld." ORDER ".sys.global.v2.b64 {%0, %1}, [%2];"
+#endif
+
+__device__ inline void store_line(std::byte* place, const TeamLine& line) {
+  asm volatile(TUTTI_STORE_LINE("relaxed")::"l"(place), "l"(line.data), "l"(line.round) : "memory");
+}
+/// Whoever loads the line by `load_line_acquire` sees what this thread has written or observed before, the
+/// work of earlier kernels of its stream included.
+__device__ inline void store_line_release(std::byte* place, const TeamLine& line) {
+  asm volatile(TUTTI_STORE_LINE("release")::"l"(place), "l"(line.data), "l"(line.round) : "memory");
+}
+__device__ inline TeamLine load_line(const std::byte* place) {
+  TeamLine line;
+  asm volatile(TUTTI_LOAD_LINE("relaxed") : "=l"(line.data), "=l"(line.round) : "l"(place) : "memory");
+  return line;
+}
+/// What the thread reads after this is as it was when the line was written, or newer.
+__device__ inline TeamLine load_line_acquire(const std::byte* place) {
+  TeamLine line;
+  asm volatile(TUTTI_LOAD_LINE("acquire") : "=l"(line.data), "=l"(line.round) : "l"(place) : "memory");
+  return line;
+}
+
+#undef TUTTI_STORE_LINE
+#undef TUTTI_LOAD_LINE
+
+static_assert(offsetof(SharedFlag, value) == 0, "kernels reach a flag's value by the flag's address");
+
+}  // namespace tutti::backend::cuda

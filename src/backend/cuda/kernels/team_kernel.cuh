@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/cuda/kernels/device_words.cuh"
+#include "backend/cuda/kernels/fan_out_tile.cuh"
+#include "backend/cuda/kernels/for_each_tile.cuh"
+#include "backend/cuda/kernels/preload.cuh"
+#include "backend/cuda/kernels/team_part.cuh"
+#include "backend/cuda/kernels/team_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include <cuda_runtime.h>
+
+/// A member's part in a round of a team as one kernel.
+///
+/// Blocks wait: for other devices, and the last of them to come to the middle speaks for all. So none may
+/// keep another from starting, be it of another team of this process. Each multiprocessor has room for two,
+/// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
+/// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
+/// over. A grid that lets the next one in has at most half of what it may have, and so has the next one; no
+/// third one comes before the first is over. (Kernels that were queued, or captured, when there were fewer
+/// teams have larger shares.) How many blocks other members' grids have does not matter: blocks of different
+/// devices know nothing of one another.
+///
+/// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
+/// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
+/// to `arrived` with release and acquire at the scope of the device; the block that comes last acquires what
+/// all others have released, and its first warp, in step with its first thread, sets the flags behind a
+/// release fence at system scope. What a fence orders includes what its thread has observed of others, also
+/// across scopes. The reader's side: a thread of each block loads the flag with acquire at system scope,
+/// which drops what the multiprocessor has cached; a barrier then lets the block's other threads read.
+/// They read with ordinary loads: `__ldg`, or pointers marked `__restrict__`, would allow the cache for data
+/// that never changes, which acquire does not drop. That a slot has been read before others are told is the
+/// same argument in the other direction: no later store passes a release fence.
+///
+/// In a direct round nothing is put, and a fence at its end would only wait for stores that are nobody else's
+/// business. The memory that is given was written by kernels that are over. Its address comes in a line, with
+/// the number of the round, which is stored with release and loaded with acquire. So does a second one.
+/// (Further addresses lie in the slot, behind a fence.) That memory has been read before others are told
+/// needs no fence: a thread has stored what it has made of what it has read, so the reads are over, before it
+/// comes to a barrier. Who writes to what others gave has fences at its end, as where something is put; and
+/// so has who sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders
+/// nothing.
+///
+/// A member that gives up while others may still come to write to its memory takes back what it gave them. A
+/// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for
+/// ever.
+namespace tutti::backend::cuda {
+
+// The parts of `TeamCounters::arrived`.
+inline constexpr std::uint32_t middle_step = 1;
+inline constexpr std::uint32_t end_step = 1U << 16U;
+static_assert(most_team_blocks < end_step / 2);
+
+/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`): once
+/// all blocks of the other have ended, or let it in. Nothing of memory may be touched before this returns,
+/// but parameters may.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+/// By all blocks, behind `wait_for_kernel_before`, so that no more than two kernels of a stream are there at
+/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::fits_twice`.
+__device__ inline void let_next_kernel_in() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// Called by the first warp of each block after a barrier of the block: true in the block that comes last,
+/// which then sees what all have done, if that `is_ordered`.
+__device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step, bool is_ordered = true) {
+  if (gridDim.x == 1) return true;
+  std::uint32_t before = 0;
+  if (threadIdx.x == 0) {
+    const DeviceWord word(*arrived);
+    before = is_ordered ? word.fetch_add(step, ::cuda::memory_order_acq_rel)
+                        : word.fetch_add(step, ::cuda::memory_order_relaxed);
+  }
+  before = __shfl_sync(~0U, before, 0);
+  __syncwarp();
+  return before / step % (end_step / 2) == gridDim.x - 1;
+}
+
+/// `gave_up`, of any thread of the block: it stops, and so do all kernels of the team that come later. Blocks
+/// that have not given up may run on, but the last to arrive never comes, and nobody is told anything.
+__device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
+  if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
+  if (threadIdx.x == 0) give_up(counters);
+  return true;
+}
+
+/// Whether everyone has finished the round whose slots or inboxes a round uses again.
+class TeamRoom {
+ public:
+  /// Looks at the flags of the first members. Each lane has one of them.
+  __device__ explicit TeamRoom(const TeamArguments& task, std::byte* own_window, bool is_needed)
+      : task_(task), own_window_(own_window) {
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
+  }
+
+  /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
+  /// for all its threads. Who may have to wait does what it `must_do_before`.
+  template <class Work>
+  __device__ bool wait(std::uint32_t round, bool gave_up, const Work& must_do_before) const {
+    const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
+    const bool is_seen = !is_other(threadIdx.x % warp_lanes) || has_reached(seen_, wanted);
+    if (!__all_sync(~0U, is_seen) || task_.layout.members > warp_lanes) must_do_before();
+    for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
+      if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
+      gave_up |=
+          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, task_.abort, gave_up);
+    }
+    const bool is_room = __all_sync(~0U, !gave_up);
+    __syncwarp();  // what one lane has seen orders what all of them write
+    return is_room;
+  }
+  __device__ bool wait(std::uint32_t round, bool gave_up) const {
+    return wait(round, gave_up, [] {});
+  }
+
+ private:
+  /// The member's own earlier kernels are over.
+  [[nodiscard]] __device__ bool is_other(std::uint32_t member) const {
+    return member < task_.layout.members && member != task_.member;
+  }
+  [[nodiscard]] __device__ SystemWord flag_of(std::uint32_t member) const {
+    return SystemWord(*reinterpret_cast<std::uint32_t*>(own_window_ + task_.layout.finished_offset(member)));
+  }
+
+  const TeamArguments& task_;
+  std::byte* own_window_;
+  std::uint32_t seen_ = 0;
+};
+
+/// So many members' first addresses are kept at hand, in shared memory.
+inline constexpr std::uint32_t most_at_hand = warp_lanes;
+
+/// Where places are in this kernel's run.
+struct TeamSources {
+  const TeamPart& part;
+  std::uint64_t shift;        ///< of the round's slots
+  const FirstGiven* at_hand;  ///< by member, of sources of the round
+
+  [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
+    const auto bits = reinterpret_cast<std::uintptr_t>(place);
+    if (SourcePlace::is_in_slot(bits)) return place + shift;
+    if (SourcePlace::is_own(bits)) return reinterpret_cast<const std::byte*>(SourcePlace::address(bits));
+    const auto number = static_cast<std::uint32_t>(SourcePlace::number(bits));
+    return given(number) + SourcePlace::offset(bits);
+  }
+
+ private:
+  [[nodiscard]] __device__ const std::byte* given(std::uint32_t number) const {
+    const std::uint32_t member = number / part.task.most_given;
+    const std::uint32_t index = number % part.task.most_given;
+    const bool is_in_line = index < TeamWindowLayout::given_lines;
+    if (is_in_line && member < most_at_hand)
+      return index == 0 ? at_hand[member].first : at_hand[member].second;
+    // It lies in the own window. Its address is found anew each time: registers are scarce.
+    if (is_in_line) {
+      const TeamLine line = load_line(part.given_line(part.task.member, member, index));
+      return reinterpret_cast<const std::byte*>(line.data);
+    }
+    const std::byte* const own = part.window(part.task.member);
+    return reinterpret_cast<const std::byte* const*>(own + part.task.layout.slots_offset() + shift)[number];
+  }
+};
+
+/// `Gets::run(view, entry, tile, lane, task, sources)` does the second half's work for one tile.
+template <class Gets, class Table>
+__global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
+    team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
+  wait_for_kernel_before();
+  const TeamShape& shape = task.shape;
+  const bool puts = shape.puts.tile_count != 0;
+  const bool gives = task.given_count != 0 && blockIdx.x == 0;
+  const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
+  const bool is_first_warp = threadIdx.x < warp_lanes;
+  const TeamState state = load_state(task.counters);
+  const TeamPart part{task, table.data(), state.rounds};
+  std::byte* const own = part.window(task.member);
+  const TeamRoom room(task, own, is_first_warp && (puts || gives));
+  bool gave_up = state.gave_up;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
+  const std::uint64_t shift = task.layout.slot_shift(part.round());
+  const auto end_first_half = [&] {
+    if (!has_second_half) {
+      part.end(gives ? part.readers_told() : 0);
+    } else if (!gives && shape.reader_count != 0) {
+      part.fence();
+      part.tell(0, part.readers_told());
+    }
+  };
+
+  if (puts) {
+    if (is_first_warp) gave_up = !room.wait(part.round(), gave_up);
+    if (block_gives_up(gave_up, task.counters)) return;
+    for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
+                               [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                 copy_tile(entry, view.pointers, tile, lane, {.target = shift});
+                               });
+    __syncthreads();
+    if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) end_first_half();
+  } else if (is_first_warp && blockIdx.x == 0) {
+    // Nothing to put: whatever the readers wait for, the stream has done before.
+    if (gives) {
+      gave_up = !room.wait(part.round(), gave_up);
+      if (gave_up && threadIdx.x == 0) give_up(task.counters);
+      if (!gave_up) part.give(shift);
+    }
+    if (!gave_up) end_first_half();
+  }
+  if (!has_second_half) return;
+
+  // The last threads wait, as the first may still be telling.
+  __shared__ FirstGiven at_hand[most_at_hand];
+  const auto* const sources =
+      reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
+  for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
+    const std::uint32_t source = sources[i];
+    if (task.is_direct) {
+      const FirstGiven given = part.wait_for_given(source, gave_up);
+      gave_up |= given.first == nullptr;
+      if (source < most_at_hand) at_hand[source] = given;
+    } else {
+      std::byte* const flag = own + task.layout.ready_offset(source, part.round());
+      gave_up |= !wait_for_round(flag, part.number(), task.abort, gave_up);
+    }
+  }
+  if (block_gives_up(gave_up, task.counters)) {
+    if (is_first_warp && !state.gave_up) part.take_back();  // else it has given nothing
+    return;
+  }
+  const TeamSources where{part, shift, at_hand};
+  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
+                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                        Gets::run(view, entry, tile, lane, task, where);
+                                      });
+  __syncthreads();
+  if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
+    part.end(part.readers_told());
+}
+
+/// Launches a kernel of a team, which takes a table as `visit_table` finds it, and `TeamArguments`.
+inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
+                                      const void* table, const TeamShape& shape,
+                                      std::size_t shared_bytes_per_warp = 0) {
+  const TeamGrid grid =
+      grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
+  TeamArguments arguments_beside = team_arguments(task, shape);
+  void* arguments[] = {const_cast<void*>(table), &arguments_beside};
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = dim3(grid.blocks);
+  configuration.blockDim = dim3(grid.warps * warp_lanes);
+  configuration.dynamicSmemBytes = shared_bytes_per_warp * grid.warps;
+  configuration.stream = where.stream;
+  configuration.attrs = &dependent;
+  configuration.numAttrs = where.is_dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&configuration, kernel, arguments);
+}
+
+/// Launches `team_kernel<Gets, Table>` with the kind of table that fits.
+template <class Gets>
+cudaError_t launch_team(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                        const TeamShape& shape) {
+  return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
+    return launch_team_kernel(kernel_address(team_kernel<Gets, Table>), where, task, argument, shape,
+                              Gets::shared_bytes_per_warp(task));
+  });
+}
+
+template <class Gets>
+cudaError_t preload_team() {
+  return preload_all({kernel_address(team_kernel<Gets, ParameterTable<small_parameter_table>>),
+                      kernel_address(team_kernel<Gets, ParameterTable<medium_parameter_table>>),
+                      kernel_address(team_kernel<Gets, ParameterTable<large_parameter_table>>),
+                      kernel_address(team_kernel<Gets, MemoryTable>)});
+}
+
+}  // namespace tutti::backend::cuda

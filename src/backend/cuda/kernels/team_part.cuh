@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/cuda/kernels/device_words.cuh"
+#include "backend/cuda/kernels/kernel_table.cuh"
+#include "backend/cuda/kernels/team_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include <cuda_runtime.h>
+
+/// What a kernel of a team is told, and what a member's part in a round does for it: waits for flags and sets
+/// them, gives memory and takes it back. (`team_kernel.cuh` says what is ordered by that.)
+namespace tutti::backend::cuda {
+
+/// What the kernel is told besides the table.
+struct TeamArguments {
+  TeamShape shape;
+  std::uint32_t member;
+  TeamWindowLayout layout;
+  TeamCounters* counters;
+  std::uint32_t* abort;
+  std::uint32_t* done;  ///< nullptr: none
+  std::uint32_t done_value;
+  std::uint32_t round;
+  std::uint32_t finished;
+  std::uint64_t call;  ///< as `TeamRecord` has it, and so with the mark of its rounds
+  std::uint32_t given_count;
+  std::uint32_t most_given;
+  std::uint32_t input_count;
+  std::uint32_t output_count;
+  ReduceArguments reducing;
+  bool is_direct;
+  bool writes_given;
+  bool ends_call;
+  bool notes_call;     ///< in the record that `counters` has
+  bool counts_parts;   ///< likewise
+  bool counts_done;    ///< in `counters`
+  bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
+  bool lets_next_in;   ///< of a low-latency round, by `let_next_in`
+};
+static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
+
+inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
+  const TeamRound& last = task.relay != nullptr ? *task.relay : task;
+  return {.shape = shape,
+          .member = task.member,
+          .layout = task.layout,
+          .counters = task.counters,
+          .abort = word_of(task.abort->state),
+          .done = last.done == nullptr ? nullptr : word_of(last.done->value),
+          .done_value = last.done_value,
+          .round = task.round,
+          .finished = last.finished,
+          .call = TeamRecord::number_of(task.call, task.is_captured),
+          .given_count = task.given_count,
+          .most_given = task.layout.most_given(),
+          .input_count = task.reductions.input_count,
+          .output_count = task.reductions.output_count,
+          .reducing = reduce_arguments(task.reductions),
+          .is_direct = task.is_direct,
+          .writes_given = task.writes_given,
+          .ends_call = last.ends_call,
+          .notes_call = task.record != nullptr,
+          .counts_parts = task.is_captured && task.record != nullptr,
+          .counts_done = last.counts_done,
+          .tells_at_once = last.finished != last.round,
+          .lets_next_in = false};
+}
+
+inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
+
+__device__ inline std::uint64_t nanoseconds() {
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+/// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
+/// from the start. That is looked at only after the flag, so that both can be loaded at once.
+__device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::uint32_t* abort,
+                                     bool gave_up) {
+  const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
+  for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
+    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+  }
+  return true;
+}
+
+/// Waits as `wait_for_flag` does, for a flag that says of which round, and of whose call, it is.
+__device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, std::uint32_t* abort,
+                                      bool gave_up) {
+  const RoundWord word(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)));
+  for (std::uint32_t polls = 1; !RoundNumber::has_come(word.load(::cuda::memory_order_acquire), round);
+       ++polls) {
+    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+  }
+  return true;
+}
+
+/// What `TeamCounters` says at the beginning of a kernel, read at once.
+struct TeamState {
+  std::uint64_t rounds;
+  bool gave_up;  ///< the same for all threads but in a kernel some of whose blocks have given up
+};
+__device__ inline TeamState load_state(const TeamCounters* counters) {
+  static_assert(offsetof(TeamCounters, gave_up) == offsetof(TeamCounters, rounds) + sizeof(std::uint64_t));
+  const ulonglong2 words = __ldcg(reinterpret_cast<const ulonglong2*>(&counters->rounds));
+  return {words.x, static_cast<std::uint32_t>(words.y) != 0};
+}
+/// All kernels of the team that come later do nothing.
+__device__ inline void give_up(TeamCounters* counters) {
+  DeviceWord(counters->gave_up).store(1, ::cuda::memory_order_relaxed);
+}
+
+/// The first addresses that a member gives; the second is one if there is one.
+struct FirstGiven {
+  const std::byte* first;
+  const std::byte* second;
+};
+
+/// The part, as it is in this kernel's run.
+struct TeamPart {
+  const TeamArguments& task;
+  const std::byte* table;
+  std::uint64_t rounds;  ///< of the calls before
+
+  [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
+    return reinterpret_cast<std::byte* const*>(table)[member];
+  }
+  /// Modulo 2^32.
+  [[nodiscard]] __device__ std::uint32_t base() const { return static_cast<std::uint32_t>(rounds); }
+  [[nodiscard]] __device__ std::uint32_t round() const { return base() + task.round; }
+  /// As lines and flags carry it.
+  [[nodiscard]] __device__ std::uint64_t number() const { return number_of(task.round); }
+  [[nodiscard]] __device__ std::uint64_t number_of(std::uint32_t round_of_call) const {
+    return rounds + (TeamRecord::mark_in(task.call) + round_of_call);
+  }
+
+  /// By one warp.
+  __device__ void give(std::uint64_t shift) const {
+    constexpr std::uint32_t lines = TeamWindowLayout::given_lines;
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
+    const std::uint32_t count = task.given_count;
+    if (count > lines) {
+      const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
+      for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * count; i += warp_lanes)
+        reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = given[i];
+      __syncwarp();
+      ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    }
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * lines; i += warp_lanes) {
+      const std::uint32_t index = i % lines;
+      if (index >= count) continue;
+      const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_given : 0;
+      store_line_release(given_line(readers[i / lines], task.member, index),
+                         {given[i / lines * count + index], number() | mark});
+    }
+  }
+  /// By one warp of a member that has given up, if others may write to its memory.
+  __device__ void take_back() const {
+    constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
+    if (task.given_count == 0 || !task.writes_given) return;
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
+      // Who has begun to write may look at the addresses again, but not at their round.
+      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines && index < task.given_count;
+           ++index)
+        store_line(given_line(readers[i], task.member, index), {given[i * task.given_count + index], 0});
+    }
+    fence();
+    const std::uint64_t begin = nanoseconds();
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
+      const SystemWord flag(
+          *reinterpret_cast<std::uint32_t*>(window(task.member) + task.layout.finished_offset(readers[i])));
+      while (!has_reached(flag.load(::cuda::memory_order_acquire), round()) &&
+             nanoseconds() - begin < longest) {
+      }
+    }
+    __syncwarp();
+  }
+  /// Where a member's window has an address that `from` gives.
+  [[nodiscard]] __device__ std::byte* given_line(std::uint32_t member, std::uint32_t from,
+                                                 std::uint32_t index) const {
+    return window(member) + task.layout.given_line_offset(from, round(), index);
+  }
+  /// The first addresses that a source gives, once they have come; nullptr first if the abort word is set
+  /// before, or `gave_up`. Both lines are loaded at once.
+  [[nodiscard]] __device__ FirstGiven wait_for_given(std::uint32_t source, bool gave_up) const {
+    static_assert(TeamWindowLayout::given_lines == 2);
+    constexpr std::uint64_t more = TeamWindowLayout::more_are_given;
+    const std::byte* const first_place = given_line(task.member, source, 0);
+    const std::byte* const second_place = given_line(task.member, source, 1);
+    for (std::uint32_t polls = 1;; ++polls) {
+      const TeamLine second = load_line(second_place);
+      const TeamLine first = load_line_acquire(first_place);
+      if ((first.round & ~more) == number() && ((first.round & more) == 0 || second.round == number())) {
+        return {reinterpret_cast<const std::byte*>(first.data),
+                reinterpret_cast<const std::byte*>(second.data)};
+      }
+      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return {};
+    }
+  }
+  /// By one warp: waits until all readers have finished. The result is the same for all its threads.
+  [[nodiscard]] __device__ bool wait_for_readers() const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    bool gave_up = false;
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
+      std::byte* const flag = window(task.member) + task.layout.taken_offset(readers[i], round());
+      gave_up |= !wait_for_round(flag, number(), task.abort, gave_up);
+    }
+    return __all_sync(~0U, !gave_up);
+  }
+
+  // What it tells, one after another: the readers, everyone, its own rank.
+  [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
+  [[nodiscard]] __device__ std::uint32_t everyone_told() const {
+    return task.shape.reader_count + task.layout.members;
+  }
+  [[nodiscard]] __device__ std::uint32_t all_told() const {
+    return everyone_told() + (task.done != nullptr ? 1 : 0);
+  }
+  /// Whether others look at what this part has written.
+  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_given; }
+  /// Whether what the blocks have done comes before what the last of them tells.
+  [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
+  /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
+  __device__ void end(std::uint32_t begin, bool tells_everyone = true) const {
+    if (writes_for_others()) fence();
+    if (tells_everyone) tell(begin, everyone_told());
+    if (task.given_count != 0 && !wait_for_readers()) {
+      take_back();
+      if (threadIdx.x == 0) give_up(task.counters);
+      return;
+    }
+    if (task.done != nullptr) {
+      if (task.is_direct) fence();
+      tell(everyone_told(), all_told());
+    }
+    if (task.counts_done && threadIdx.x == 0)
+      DeviceWord(*done_word()).store(task.done_value, ::cuda::memory_order_relaxed);
+    close();
+    if (task.counts_parts && threadIdx.x == 0) count_ended(gridDim.x * warps_of_block());
+  }
+  static __device__ void fence() {
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+  }
+  /// By one warp, behind a fence if there is something to order.
+  __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
+      if (i < task.shape.reader_count) {
+        set_round(window(readers[i]) + task.layout.ready_offset(task.member, round()));
+      } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
+        if (task.is_direct) set_round(window(other) + task.layout.taken_offset(task.member, round()));
+        set(window(other) + task.layout.finished_offset(task.member), base() + task.finished);
+      } else {
+        set(reinterpret_cast<std::byte*>(task.done), task.done_value);
+      }
+    }
+  }
+  /// By one warp: what all kernels before have done. Nothing needs to be fenced: they are over.
+  __device__ void tell_before() const {
+    const std::uint32_t value = round() - 1;
+    for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += warp_lanes)
+      set(window(other) + task.layout.finished_offset(task.member), value);
+  }
+  /// Whether this kernel tells everyone how far it has come. Otherwise the next one does.
+  [[nodiscard]] __device__ bool tells_at_once() const {
+    return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base() + task.finished);
+  }
+  static __device__ void set(std::byte* flag, std::uint32_t value) {
+    SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+  }
+  /// Tells which round this is.
+  __device__ void set_round(std::byte* flag) const {
+    RoundWord(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)))
+        .store(number(), ::cuda::memory_order_relaxed);
+  }
+  [[nodiscard]] static __device__ std::uint32_t warps_of_block() { return blockDim.x / warp_lanes; }
+  /// By one thread, which waits for nothing: notes which call the member is in.
+  __device__ void note_call() const {
+    if (!task.notes_call) return;
+    TeamRecord::Call& place = task.counters->record.calls[(base() + 1) % TeamRecord::history];
+    static_assert(offsetof(TeamRecord::Call, number) == sizeof(std::uint64_t));
+    *reinterpret_cast<ulonglong2*>(&place) = {rounds + 1, task.call};
+    if (task.counts_parts)
+      static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_begun))
+                            .fetch_add(gridDim.x * warps_of_block(), ::cuda::memory_order_relaxed));
+  }
+  /// By one thread, of so many warps that have come to their end; likewise.
+  __device__ void count_ended(std::uint32_t warps) const {
+    static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_ended))
+                          .fetch_add(warps, ::cuda::memory_order_relaxed));
+  }
+  static __device__ std::uint32_t* counter_of(std::atomic<std::uint32_t>& counter) {
+    return reinterpret_cast<std::uint32_t*>(&counter);
+  }
+  /// By the first thread of each block, when all of the block have read the counters: true in the block that
+  /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have
+  /// read what they have used, so nothing else is ordered by this.
+  [[nodiscard]] __device__ bool has_begun_last() const {
+    if (gridDim.x == 1) return true;
+    return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
+  }
+  [[nodiscard]] __device__ std::uint32_t* done_word() const {
+    static_assert(offsetof(TeamCounters, parts_done) % sizeof(std::uint64_t) == 0 &&
+                  offsetof(TeamCounters, done) == offsetof(TeamCounters, parts_done) + sizeof(std::uint32_t));
+    return reinterpret_cast<std::uint32_t*>(&task.counters->parts_done) + 1;
+  }
+  /// By the first thread of each block at its end, where blocks do not end in common: what they add makes one
+  /// step of `done` from `before` to the value that is asked for, once the last has added. None waits for the
+  /// result.
+  __device__ void count_done(std::uint32_t before) const {
+    std::uint64_t share = 1;
+    if (blockIdx.x == 0) {
+      share = static_cast<std::uint64_t>(task.done_value - before) << 32U;
+      share -= gridDim.x - 1;
+    }
+    using DoneWord = ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_device>;
+    static_cast<void>(DoneWord(*reinterpret_cast<std::uint64_t*>(&task.counters->parts_done))
+                          .fetch_add(share, ::cuda::memory_order_relaxed));
+  }
+  /// For the next kernel, when all blocks have read the counters.
+  __device__ void close() const {
+    if (threadIdx.x != 0) return;
+    task.counters->arrived = 0;
+    if (task.ends_call) task.counters->rounds = rounds + task.finished;
+  }
+};
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/host/memory/use_count.hpp"
+#include "backend/memory_calls.hpp"
+#include "os/shared_memory.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+namespace tutti::backend::host {
+
+/// Pages of the process, given back when destroyed.
+class Mapping {
+ public:
+  enum class Protection : std::uint8_t { none, read_write };
+
+  Mapping() = default;
+  /// Empty (`address()` is nullptr) if the system has no room. Pages are zero and cost memory once touched.
+  Mapping(std::size_t bytes, Protection protection) noexcept;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool contains(const std::byte* address) const noexcept {
+    return address >= address_ && address < address_ + bytes_;
+  }
+
+ private:
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// What makes a block's bytes those of other processes too.
+struct Sharing {
+  std::mutex mutex;
+  SharedMemory memory;  ///< guarded by `mutex`; empty until the block is shared
+  UseCount uses;        ///< by running tasks; the bytes move while there are none
+};
+
+/// Which parts of a range have memory. Thread-safe.
+class Pages {
+ public:
+  /// Whether no part of these bytes has had memory.
+  [[nodiscard]] bool add(std::size_t offset, std::size_t bytes);
+  /// Whether these are whole pieces, as they were added, in a row.
+  [[nodiscard]] bool remove(std::size_t offset, std::size_t bytes);
+  /// Whether all of these bytes have memory.
+  [[nodiscard]] bool contain(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] bool empty() const;
+
+ private:
+  /// The end of what lies in a row from the piece that contains `offset`; `offset` if none does.
+  [[nodiscard]] std::size_t end_of_row(std::size_t offset) const;
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::size_t, std::size_t> pieces_;  ///< by offset
+};
+
+/// One block of device or pinned memory, or a range of addresses of a device. Lives until it was freed and
+/// nothing running uses it any more.
+struct Allocation {
+  static constexpr int pinned = -1;
+  static constexpr int nobody = -1;
+
+  const std::byte* base = nullptr;  ///< the address the library knows
+  std::size_t bytes = 0;
+  int owner = pinned;            ///< device, or `pinned`
+  Mapping storage;               ///< owns the bytes; empty for registered memory, which somebody else owns
+  std::byte* memory = nullptr;   ///< where the bytes are; for pinned memory this is `base`
+  int opener = nobody;           ///< of another process's memory, the device whose work may use it
+  mutable Sharing sharing;       ///< of device memory
+  std::unique_ptr<Pages> pages;  ///< of a range; nullptr for what has memory everywhere
+
+  /// Whether its bytes may move, which running tasks prevent by `sharing.uses`.
+  [[nodiscard]] bool can_be_shared() const noexcept {
+    return owner != pinned && opener == nobody && pages == nullptr;
+  }
+  [[nodiscard]] bool has_memory(const std::byte* address, std::size_t count) const {
+    return pages == nullptr || pages->contain(static_cast<std::size_t>(address - base), count);
+  }
+
+  [[nodiscard]] bool contains(const std::byte* address) const noexcept {
+    return address >= base && address < base + bytes;
+  }
+};
+
+/// Keeps a block alive and its bytes where they are.
+class BlockInUse {
+ public:
+  explicit BlockInUse(std::shared_ptr<const Allocation> block) noexcept : block_(std::move(block)) {
+    if (block_->can_be_shared()) block_->sharing.uses.enter();
+  }
+  BlockInUse(BlockInUse&&) noexcept = default;
+  BlockInUse& operator=(BlockInUse&&) = delete;
+  BlockInUse(const BlockInUse&) = delete;
+  BlockInUse& operator=(const BlockInUse&) = delete;
+  ~BlockInUse() {
+    if (block_ != nullptr && block_->can_be_shared()) block_->sharing.uses.leave();
+  }
+  /// Lets the bytes move now.
+  void make_way() noexcept {
+    if (block_->can_be_shared()) block_->sharing.uses.make_way();
+  }
+  [[nodiscard]] const Allocation& operator*() const noexcept { return *block_; }
+  [[nodiscard]] const Allocation* operator->() const noexcept { return block_.get(); }
+
+ private:
+  std::shared_ptr<const Allocation> block_;
+};
+
+/// A block that other processes can open: it has `bytes` at the start of `memory`.
+struct SharedBytes {
+  SharedMemory::Handle memory;
+  std::size_t bytes = 0;
+};
+
+/// Device and pinned memory of a virtual machine.
+///
+/// Device memory has two addresses. The public one, which programs hold, is reserved and inaccessible:
+/// touching it faults. The bytes live elsewhere, at an address that only tasks learn, when they run.
+/// Thread-safe.
+class AddressSpace {
+ public:
+  AddressSpace(int device_count, std::size_t bytes_per_device);
+
+  /// nullptr if the device's memory is exhausted.
+  [[nodiscard]] void* allocate_device(int device, std::size_t bytes);
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes);
+  /// Takes pages of somebody else's as pinned memory. False if they overlap with a block that is known.
+  [[nodiscard]] bool register_pinned(std::byte* address, std::size_t bytes);
+  /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
+  [[nodiscard]] bool free(int owner, const void* address);
+
+  /// Addresses of `device` without memory; nullptr if there is no room for them.
+  [[nodiscard]] void* reserve(int device, std::size_t bytes);
+  /// False if the device's memory is exhausted, or this is not a part of a range of the device's that has
+  /// none.
+  [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes);
+  /// False if `map_pages` has not given these pieces memory.
+  [[nodiscard]] bool unmap_pages(int device, void* address, std::size_t bytes);
+  /// False if this is not a range of the device's, whole and without memory.
+  [[nodiscard]] bool release(int device, const void* address);
+
+  /// Returns what that audience opens the block at `address` by, until it is freed; nothing if that is not
+  /// the start of a block of `device`. The first time, the bytes move into shared memory as soon as no task
+  /// uses them. Throws Error(out_of_memory).
+  [[nodiscard]] std::optional<SharedBytes> share(int device, const void* address, Audience audience);
+  /// Adds a block of another process: `bytes` at the start of `memory`, which belong to device `owner`, for
+  /// work of device `opener`. It counts against no device's memory. nullptr if there is no room for
+  /// addresses.
+  [[nodiscard]] void* insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes);
+  /// False if `address` is not the start of a block opened for `opener`.
+  [[nodiscard]] bool remove_opened(int opener, const void* address);
+
+  [[nodiscard]] std::size_t free_bytes(int device) const noexcept;
+  /// The block that contains `address`, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> find(const std::byte* address) const;
+  /// True if `address` was device memory, own or opened, not long ago. Such addresses are not handed out
+  /// again for a while, as long as there are others.
+  [[nodiscard]] bool recently_freed(const std::byte* address) const;
+  /// Gives the system addresses that were freed, where the process has no others left: those of `most`
+  /// blocks, the first to be freed. False if there are none.
+  bool give_back_freed(std::size_t most) noexcept;
+
+ private:
+  struct Block {
+    std::shared_ptr<const Allocation> allocation;
+    Mapping reservation;  ///< the public address range; empty for pinned memory
+  };
+
+  /// Pages, for which freed addresses are given back as long as the system has no room.
+  [[nodiscard]] Mapping map(std::size_t bytes, Mapping::Protection protection) noexcept;
+  void* insert(Block block);
+  /// The block that starts at `address`, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;
+  /// Takes the block out that starts at `address` if `is_meant` says so of its allocation.
+  [[nodiscard]] Block remove(const void* address, const std::function<bool(const Allocation&)>& is_meant);
+  [[nodiscard]] bool take(int device, std::size_t bytes) noexcept;
+  /// The range of the device's that these bytes are in, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> range_around(int device, const void* address,
+                                                               std::size_t bytes) const;
+
+  const std::size_t bytes_per_device_;
+  std::vector<std::atomic<std::size_t>> used_;  ///< by device
+  mutable std::shared_mutex mutex_;
+  std::map<const std::byte*, Block> blocks_;  ///< by base
+  std::deque<Mapping> quarantine_;            ///< public ranges of freed device memory, oldest first
+};
+
+}  // namespace tutti::backend::host

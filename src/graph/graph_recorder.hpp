@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/launchable_graph.hpp"
+#include "tutti/graph.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace tutti {
+
+/// A capture by the library, from its construction on. Use on the thread that constructs it. Errors are told
+/// in the name of `function`.
+class GraphRecorder {
+ public:
+  GraphRecorder(Runtime& runtime, std::string_view function, backend::StreamRef origin,
+                const CaptureOptions& options);
+  GraphRecorder(const GraphRecorder&) = delete;
+  GraphRecorder& operator=(const GraphRecorder&) = delete;
+  /// Gives the capture up, if it has not ended.
+  ~GraphRecorder();
+
+  /// Ends it, whatever comes of it. `description`: see `GraphCalls::end_capture`.
+  [[nodiscard]] std::unique_ptr<LaunchableGraph> end(std::string* description);
+  [[nodiscard]] const std::shared_ptr<PrivatePool>& pool() const noexcept {
+    return resources_->private_pool();
+  }
+  [[nodiscard]] bool is_of_calling_thread() const noexcept { return thread_ == std::this_thread::get_id(); }
+
+ private:
+  Runtime& runtime_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  const backend::StreamRef origin_;
+  LateReleases::Ones retirement_{1};
+  std::shared_ptr<GraphResources> resources_;
+  std::optional<PrivatePool::Use> use_;
+  bool is_open_ = false;
+  std::optional<GraphCaptures::Thread> capturing_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/graph_pools/graph_resources.hpp"
+#include "base/fork_mark.hpp"
+#include "device/runtime.hpp"
+#include "tutti/stream.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace tutti {
+
+/// A captured graph with what it owns, which it lets go of when its last launch is done. For one thread at a
+/// time.
+class LaunchableGraph {
+ public:
+  /// Takes over `graph`, whose resources are those of `retirement`.
+  LaunchableGraph(Runtime& runtime, backend::GraphHandle graph, int device, LateReleases::Ones retirement,
+                  std::shared_ptr<GraphResources> resources)
+      : runtime_(runtime),
+        generation_(runtime.generation()),
+        graph_(graph),
+        device_(device),
+        retirement_(std::move(retirement)),
+        resources_(std::move(resources)) {}
+  LaunchableGraph(const LaunchableGraph&) = delete;
+  LaunchableGraph& operator=(const LaunchableGraph&) = delete;
+  ~LaunchableGraph();
+
+  /// As `Graph::launch`; errors are told in the name of `function`.
+  void launch(const Stream& stream, std::string_view function);
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] const std::shared_ptr<PrivatePool>& pool() const noexcept {
+    return resources_->private_pool();
+  }
+
+ private:
+  /// The devices have been replaced, which took the graph with them.
+  [[nodiscard]] bool is_orphaned() const noexcept;
+  /// Of a graph under capture.
+  void become_part_of(GraphResources& larger, backend::StreamRef queue, std::string_view function);
+  /// Whatever of its work there will be when the graph is destroyed can be waited for then: on the library's
+  /// own streams, which live as long; by an event behind the last launch, where one is needed anyway or a
+  /// stream is the user's.
+  void remember(backend::StreamRef queue);
+
+  ForkMark fork_mark_;
+  Runtime& runtime_;
+  const std::uint64_t generation_;  ///< of the devices
+  backend::GraphHandle graph_;
+  int device_;
+  LateReleases::Ones retirement_;  ///< one, with the streams it was launched on
+  PooledEvent passed_;             ///< recorded behind the last launch, if there is one
+  bool has_launched_ = false;      ///< and so recorded it
+  backend::StreamRef latest_;      ///< where it did
+  std::shared_ptr<GraphResources> resources_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/fork_mark.hpp"
+#include "os/descriptor.hpp"
+#include "os/shared_memory.hpp"
+#include "tutti/sharing.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+class Runtime;
+
+/// A tensor that is shared, and how it is known who has it open.
+///
+/// Whoever opens it keeps a lock on a file of the exporting process's, which the system takes back when the
+/// process ends, and then looks whether the memory is still offered. Who shares it asks for the lock that
+/// excludes all others once it does not offer it any more: it gets that when nobody is left.
+class SharedTensorState {
+ public:
+  SharedTensorState(Runtime& runtime, const Tensor& tensor);
+  SharedTensorState(const SharedTensorState&) = delete;
+  SharedTensorState& operator=(const SharedTensorState&) = delete;
+  ~SharedTensorState() = default;
+
+  [[nodiscard]] std::span<const std::byte> handle() const noexcept { return handle_; }
+  [[nodiscard]] bool is_in_child() const noexcept { return fork_mark_.is_in_child(); }
+  /// Nobody else can open it.
+  void withdraw() noexcept;
+  /// Afterwards: whether somebody has it open.
+  [[nodiscard]] bool is_open_elsewhere() const noexcept;
+
+ private:
+  const ForkMark fork_mark_;
+  Tensor tensor_;
+  SharedMemory control_;
+  Descriptor lock_;
+  std::vector<std::byte> handle_;
+};
+
+/// What a runtime's process has shared and shares no more, while others have it open. Thread-safe.
+class SharedBefore {
+ public:
+  SharedBefore() = default;
+  SharedBefore(const SharedBefore&) = delete;
+  SharedBefore& operator=(const SharedBefore&) = delete;
+  /// What others have open stays for good.
+  ~SharedBefore();
+  /// Takes it over once it is withdrawn.
+  void add(std::unique_ptr<SharedTensorState> state);
+  /// Lets go of what nobody has open. Whether anything has gone.
+  bool collect();
+  [[nodiscard]] std::size_t count();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<SharedTensorState>> states_;
+};
+
+/// How many tensors of other processes this one has open. They belong to its runtime.
+[[nodiscard]] int count_opened_tensors() noexcept;
+
+/// `ipc_collect`. Whether anything has gone.
+bool collect_shared(Runtime& runtime);
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "device/ended_work.hpp"
+#include "device/runtime.hpp"
+#include "transport/team/calls/call_log.hpp"
+#include "transport/team/progress/abort.hpp"
+#include "transport/team/progress/progress.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "tutti/error.hpp"
+
+#include <atomic>
+#include <optional>
+#include <vector>
+
+namespace tutti::transport::team {
+
+/// Tells whoever waits for a local device, once for each, that the team has been ended with calls under way
+/// there, whose outputs may hold anything: for devices that go on as if nothing had happened. Thread-safe.
+class EndedCalls final : public EndedWork::Source {
+ public:
+  EndedCalls(Runtime& runtime, const Membership& membership, const CallLog& calls, Progress& progress,
+             const Abort& abort)
+      : runtime_(runtime),
+        membership_(membership),
+        calls_(calls),
+        progress_(progress),
+        abort_(abort),
+        has_told_(membership.local_count()) {}
+  EndedCalls(const EndedCalls&) = delete;
+  EndedCalls& operator=(const EndedCalls&) = delete;
+  ~EndedCalls() { stop(); }
+
+  void start() { runtime_.ended_work().add(*this, membership_.devices()); }
+  void stop() noexcept { runtime_.ended_work().remove(*this); }
+
+  [[nodiscard]] std::optional<Error> take_end(int device) override;
+
+ private:
+  Runtime& runtime_;
+  const Membership& membership_;
+  const CallLog& calls_;
+  Progress& progress_;
+  const Abort& abort_;
+  std::vector<std::atomic<bool>> has_told_;  ///< by local index
+};
+
+}  // namespace tutti::transport::team

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/team/calls/call_log.hpp"
+#include "transport/team/lateness/flight_record.hpp"
+#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/waiting.hpp"
+#include "transport/team/progress/abort.hpp"
+#include "transport/team/progress/progress.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "transport/team/shared/shared_state.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::team {
+
+/// Watches over calls by rounds that run because a graph is launched. No host announces them: members note
+/// which call they are in (`backend::TeamRecord`), and this compares the notes of all members, and ends the
+/// team when two of them are in different calls at the same place, when a rank that a replay waits for has
+/// left, or when a replay has waited too long. Who is late is told before.
+///
+/// For the thread that watches over the team, one look after another.
+class Replays {
+ public:
+  Replays(const Membership& membership, const SharedState& state, const Progress& progress,
+          const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
+          const CallLog& calls);
+  Replays(const Replays&) = delete;
+  Replays& operator=(const Replays&) = delete;
+  ~Replays() = default;
+
+  /// Looks at all members' notes. `may_judge`: others may be late.
+  void look_around(bool may_judge);
+  /// Whether a local member was in a replay at the last look.
+  [[nodiscard]] bool are_under_way() const noexcept;
+  /// When a replay of a local member was last seen to begin, go on or end, in nanoseconds of
+  /// `RankStatus::now`; 0 if none was.
+  [[nodiscard]] std::int64_t moved_at() const noexcept { return moved_at_; }
+
+ private:
+  /// Where a member is among the calls, as it has noted it last.
+  struct Place {
+    std::uint64_t first_round = 0;
+    std::uint64_t call = 0;  ///< its number
+    std::uint32_t parts_begun = 0;
+    bool is_in_replay = false;
+
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  struct LocalMember {
+    Place place{};
+    std::int64_t since = 0;  ///< when it was first seen there
+  };
+  /// Two members' calls at the same place that are not the same.
+  struct Difference {
+    std::size_t member = 0;
+    std::size_t other = 0;
+    std::uint64_t first_round = 0;
+    std::uint64_t call = 0;  ///< as the record has it
+    std::uint64_t other_call = 0;
+
+    friend bool operator==(const Difference&, const Difference&) = default;
+  };
+
+  [[nodiscard]] Place place_of(std::size_t member) const noexcept;
+  [[nodiscard]] std::optional<Difference> find_difference() const noexcept;
+  /// Ends the team if a difference is seen twice: once, it may be that a note was being written.
+  void compare();
+  [[nodiscard]] std::string call_in_words(std::size_t member, std::uint64_t recorded) const;
+  [[nodiscard]] std::string replay_in_words(std::uint64_t call) const;
+  /// Other ranks with a member that has not begun the replay.
+  [[nodiscard]] std::vector<std::size_t> ranks_behind(const Place& place) const;
+  /// Other ranks with a member that is in the same replay.
+  [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place) const;
+  /// Ends the team if one of the ranks that have not begun the replay has left.
+  void look_for_ranks_that_left(const Place& place);
+  /// Warns of the ranks that the replay waits for, or ends the team, when it is time.
+  void judge(const Place& place, std::chrono::nanoseconds lasted);
+  [[nodiscard]] std::string who_is_late(const std::vector<std::size_t>& behind,
+                                        const std::vector<std::size_t>& beside) const;
+  void warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late);
+  /// Whether no lower rank that goes on waits in the same replay, and warns.
+  [[nodiscard]] bool tells_for_all(const std::vector<std::size_t>& beside) const noexcept;
+  void note_that_it_goes_on();
+
+  const Membership& membership_;
+  const SharedState state_;
+  const Progress& progress_;
+  const Judgement& judgement_;
+  const FlightRecord& record_;
+  Waiting& waiting_;
+  Abort& abort_;
+  const CallLog& calls_;
+  std::vector<LocalMember> locals_;  ///< by local index
+  std::optional<Difference> difference_;
+  std::int64_t moved_at_ = 0;
+  std::chrono::nanoseconds next_warning_{};
+  bool has_warned_ = false;
+};
+
+}  // namespace tutti::transport::team

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/calls/watch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tutti::transport::team {
+namespace {
+
+constexpr std::chrono::milliseconds watch_period{20};
+
+}  // namespace
+
+Watch::Watch(const Membership& membership, const SharedState& state, Progress& progress,
+             const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort)
+    : membership_(membership),
+      state_(state),
+      progress_(progress),
+      judgement_(judgement),
+      waiting_(waiting),
+      links_(links),
+      replays_(replays),
+      abort_(abort) {}
+
+void Watch::start() {
+  thread_ = backend::Thread(
+      {.name = "tutti-watch", .purpose = "that watches over a communicator"},
+      [this, pauses = PauseDetector(judgement_.timeout())] { run(pauses); },
+      [this](const backend::Escaped& escaped) { abort_.fail("cannot watch over its calls", escaped); });
+}
+
+void Watch::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  stops_.notify_all();
+  thread_.join();
+}
+
+void Watch::set_abort_handler(std::function<void()> handler) {
+  const std::lock_guard lock(mutex_);
+  abort_handler_ = std::move(handler);
+}
+
+void Watch::run(PauseDetector pauses) {
+  std::unique_lock lock(mutex_);
+  while (!stops_.wait_for(lock, watch_period, [this] { return is_stopping_; })) {
+    try {
+      if (!abort_.is_set()) {
+        look_around(pauses);
+      } else {
+        if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
+        abort_.log_reason();
+      }
+    } catch (...) {
+      abort_.fail("cannot watch over its calls", backend::Escaped::current());
+    }
+  }
+}
+
+void Watch::look_around(PauseDetector& pauses) {
+  RankStatus& status = state_.status(membership_.rank());
+  status.watched_at.store(RankStatus::now());
+  const bool may_judge = pauses.may_judge(PauseDetector::Clock::now());
+  waiting_.look_for_lost_ranks();
+  // Where devices are asked, whoever asks them looks at the marks, as that may take long.
+  if (!progress_.asks_devices()) progress_.look_at_marks();
+  links_.look_around(may_judge);
+  replays_.look_around(may_judge);
+  if (const std::uint64_t done = progress_.completed(); done != done_) {
+    done_ = done;
+    done_since_ = RankStatus::now();
+    waiting_.have_completed(done);
+  }
+  const auto oldest = progress_.oldest_under_way();
+  if (!oldest || membership_.member_count() == 1) return;  // a member alone waits for nobody
+  waiting_.look_for_ranks_that_left(*oldest, [&] { return state_.ranks_behind(*oldest); });
+  const std::int64_t since =
+      std::max({status.entries[*oldest % RankStatus::history].posted_at(), done_since_, replays_.moved_at()});
+  // Messages before it and replays are told of, if it waits for those.
+  if (!may_judge || links_.is_waiting_before(*oldest) || replays_.are_under_way()) return;
+  // A call may have been completed that the devices have not told of yet.
+  waiting_.look_at_call(*oldest, std::chrono::nanoseconds(progress_.known_now() - since));
+}
+
+}  // namespace tutti::transport::team

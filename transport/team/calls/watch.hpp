@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/thread.hpp"
+#include "transport/team/calls/links.hpp"
+#include "transport/team/calls/replays.hpp"
+#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/pause_detector.hpp"
+#include "transport/team/lateness/waiting.hpp"
+#include "transport/team/progress/abort.hpp"
+#include "transport/team/progress/progress.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "transport/team/shared/shared_state.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+namespace tutti::transport::team {
+
+/// A thread that watches over the calls of a team that wait for others, and tells the other ranks that this
+/// process goes on. It warns of ranks that are late, and ends the team when a call has waited too long, when
+/// a rank that a call waits for has left, or when a process is gone. Thread-safe.
+class Watch {
+ public:
+  Watch(const Membership& membership, const SharedState& state, Progress& progress,
+        const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort);
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() { stop(); }
+
+  void start();
+  /// Returns when the thread has ended.
+  void stop() noexcept;
+  /// The thread calls `handler` once, soon after the team has been ended. Empty: none.
+  void set_abort_handler(std::function<void()> handler);
+
+ private:
+  void run(PauseDetector pauses);
+  /// What the thread does once in a while.
+  void look_around(PauseDetector& pauses);
+
+  const Membership& membership_;
+  const SharedState state_;
+  Progress& progress_;
+  const Judgement& judgement_;
+  Waiting& waiting_;
+  Links& links_;
+  Replays& replays_;
+  Abort& abort_;
+  std::uint64_t done_ = 0;       ///< calls completed; of the thread alone
+  std::int64_t done_since_ = 0;  ///< since when nothing more has been; likewise
+  std::mutex mutex_;
+  std::condition_variable stops_;
+  bool is_stopping_ = false;             ///< guarded by `mutex_`
+  std::function<void()> abort_handler_;  ///< likewise
+  backend::Thread thread_;
+};
+
+}  // namespace tutti::transport::team

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/joining/introduction.hpp"
+
+#include "os/shared_memory.hpp"
+#include "settings/log.hpp"
+#include "transport/team/joining/build_mark.hpp"
+#include "transport/team/joining/common_memory.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "tutti/error.hpp"
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tutti::transport::team {
+namespace {
+
+struct Introduction {
+  Note complaint;  ///< why this rank cannot join
+  Note host;
+  std::uint32_t member_count = 0;
+  pid_t process = 0;
+  std::uint64_t process_space = 0;  ///< in which `process` is a number
+  std::uint64_t window_bytes = 0;
+  TransportKind transport = TransportKind::automatic;
+  TransportSource transport_source = TransportSource::options;
+  Determinism determinism = Determinism::fastest;
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;
+  BackendKind backend = BackendKind::host;
+  bool is_direct = true;
+};
+
+/// What all ranks must give alike.
+struct Common {
+  const char* name;
+  std::string (*value)(const Introduction& introduction);
+  std::string_view (*source)(const Introduction& introduction) = [](const Introduction& /*from*/) {
+    return std::string_view();
+  };
+};
+const std::array common_settings{
+    Common{"options.window_bytes",
+           [](const Introduction& from) { return fmt::to_string(from.window_bytes); }},
+    Common{"options.transport", [](const Introduction& from) { return std::string(name_of(from.transport)); },
+           [](const Introduction& from) { return in_words(from.transport_source); }},
+    Common{"options.determinism",
+           [](const Introduction& from) {
+             return std::string(from.determinism == Determinism::bitwise ? "bitwise" : "fastest");
+           }},
+    Common{"options.multiprocessors",
+           [](const Introduction& from) {
+             return from.most_multiprocessors == backend::all_multiprocessors
+                        ? std::string("not given")
+                        : fmt::to_string(from.most_multiprocessors);
+           }},
+    Common{"TUTTI_DIRECT", [](const Introduction& from) { return std::string(from.is_direct ? "1" : "0"); }},
+    Common{"the backend", [](const Introduction& from) { return std::string(name_of(from.backend)); }},
+};
+
+void require_alike(const Introduction& introduction, std::size_t rank, const Introduction& first) {
+  for (const Common& common : common_settings) {
+    if (common.value(introduction) == common.value(first)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Communicator: {} is {}{} on rank {}, expected {}{} as on rank 0", common.name,
+                            common.value(introduction), common.source(introduction), rank,
+                            common.value(first), common.source(first)));
+  }
+}
+
+/// For ranks on several hosts. Throws on all of them if it cannot be had. `reason`: why some of one name are
+/// told apart.
+std::unique_ptr<Network> make_network(Joining& exchange, const Membership& membership,
+                                      const std::string& reason) {
+  exchange.begin("set up messages between hosts");
+  const std::vector<Membership::Host>& hosts = membership.hosts();
+  std::unique_ptr<Network> network;
+  std::optional<Error> refusal;
+  try {
+    network = exchange.network();
+    if (network == nullptr) {
+      refusal.emplace(
+          ErrorCode::unsupported,
+          fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}', and the exchange "
+                      "has no network that would connect them{}{}",
+                      hosts[1].ranks.front(), hosts[1].name, hosts[0].name, reason.empty() ? "" : ": ",
+                      reason));
+    }
+  } catch (const Error& error) {
+    refusal = error;
+  }
+  const std::string complaint = first_complaint(exchange, refusal ? refusal->what() : "");
+  if (refusal) throw Error(*refusal);
+  if (!complaint.empty()) refuse_to_join(complaint);
+  return network;
+}
+
+/// What each rank tells the others, in order. Throws on all ranks alike.
+std::vector<Introduction> exchange_introductions(Runtime& runtime, Joining& exchange,
+                                                 const TeamSettings& settings) {
+  std::string host;
+  try {
+    host = Environment::read().host_id.value_or(host_identity());
+  } catch (const Error& error) {
+    decline_to_join(exchange, error.what());
+    throw;
+  }
+  require_same_build(exchange);
+  std::vector<Introduction> introductions =
+      gather(exchange, Introduction{.complaint = {},
+                                    .host = Note(host),
+                                    .member_count = static_cast<std::uint32_t>(settings.devices.size()),
+                                    .process = getpid(),
+                                    .process_space = process_space(),
+                                    .window_bytes = settings.window_bytes,
+                                    .transport = settings.transport,
+                                    .transport_source = settings.transport_source,
+                                    .determinism = settings.determinism,
+                                    .most_multiprocessors = settings.most_multiprocessors,
+                                    .backend = runtime.backend().kind(),
+                                    .is_direct = settings.is_direct});
+  // All see the same introductions, so all throw.
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
+    if (const std::string complaint = introductions[rank].complaint.string(); !complaint.empty())
+      refuse_to_join(fmt::format("rank {}: {}", rank, complaint));
+  }
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank)
+    require_alike(introductions[rank], rank, introductions[0]);
+  return introductions;
+}
+
+}  // namespace
+
+void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept {
+  try {
+    require_same_build(exchange);
+    Introduction introduction;
+    introduction.complaint = Note(complaint.empty() ? "it does not say why" : complaint);
+    static_cast<void>(gather(exchange, introduction));
+  } catch (const std::exception& error) {
+    log_warning(
+        fmt::format("Communicator: the other ranks do not hear that this one cannot join: {}", error.what()));
+  }
+}
+
+Introductions introduce(Runtime& runtime, Joining& exchange, const TeamSettings& settings) {
+  exchange.begin("introduce themselves");
+  const std::vector<Introduction> introductions = exchange_introductions(runtime, exchange, settings);
+  std::vector<std::string> names;
+  for (const Introduction& introduction : introductions) names.push_back(introduction.host.string());
+  exchange.begin("try one another's memory");
+  const Places places = places_of(exchange, std::move(names));
+  std::vector<Membership::Rank> ranks;
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank)
+    ranks.push_back({.host = places.hosts[rank], .member_count = introductions[rank].member_count});
+  Introductions result{
+      .membership = Membership(static_cast<std::size_t>(exchange.rank()), ranks, settings.devices),
+      .process_numbers = {},
+      .processes = {},
+      .port = places.port,
+      .network = nullptr};
+  const Membership& membership = result.membership;
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
+    const Introduction& introduction = introductions[rank];
+    result.process_numbers.push_back(introduction.process);
+    // Of one that is counted elsewhere nobody here can tell when it ends.
+    const bool is_watched = rank != membership.rank() && membership.is_on_this_host(rank) &&
+                            introduction.process_space == process_space();
+    result.processes.push_back(is_watched ? PeerProcess(introduction.process) : PeerProcess());
+  }
+  if (membership.spans_hosts()) result.network = make_network(exchange, membership, places.reason);
+  return result;
+}
+
+}  // namespace tutti::transport::team

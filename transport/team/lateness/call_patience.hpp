@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/patience.hpp"
+#include "transport/team/shared/rank_status.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace tutti::transport::team {
+
+/// How long each of a rank's last calls waits for ranks that are late. Thread-safe.
+class CallPatience {
+ public:
+  /// `usual`: of calls that are made without a `PatienceGuard`.
+  explicit CallPatience(std::chrono::milliseconds usual) noexcept : usual_(usual) {
+    for (auto& patience : of_calls_) patience.store(usual.count(), std::memory_order_relaxed);
+  }
+
+  /// The calling thread makes the call: it is as patient as the thread says, or as usual.
+  void begin(std::uint64_t sequence) noexcept {
+    of_calls_[sequence % of_calls_.size()].store(of_calling_thread().count(), std::memory_order_relaxed);
+  }
+  /// How patient calls are where no thread says.
+  [[nodiscard]] std::chrono::milliseconds usual() const noexcept { return usual_; }
+  /// How patient a call is that the thread makes now.
+  [[nodiscard]] std::chrono::milliseconds of_calling_thread() const noexcept {
+    return current_patience().value_or(usual_);
+  }
+  [[nodiscard]] std::chrono::milliseconds of(std::uint64_t sequence) const noexcept {
+    return std::chrono::milliseconds(of_calls_[sequence % of_calls_.size()].load(std::memory_order_relaxed));
+  }
+  /// The most of any call that is remembered.
+  [[nodiscard]] std::chrono::milliseconds longest() const noexcept {
+    std::chrono::milliseconds longest = usual_;
+    for (const auto& patience : of_calls_)
+      longest = std::max(longest, std::chrono::milliseconds(patience.load(std::memory_order_relaxed)));
+    return longest;
+  }
+
+ private:
+  const std::chrono::milliseconds usual_;
+  std::array<std::atomic<std::int64_t>, RankStatus::history> of_calls_{};  ///< in milliseconds
+};
+
+}  // namespace tutti::transport::team

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/progress/abort.hpp"
+
+#include "settings/log.hpp"
+
+#include <array>
+#include <cstdint>
+#include <exception>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::team {
+
+bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
+  const bool is_first =
+      word_.set(static_cast<std::uint32_t>(membership_.rank()), static_cast<std::uint32_t>(code), reason);
+  news_.announce();
+  return is_first;
+}
+
+void Abort::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
+  std::array<char, sizeof(backend::AbortReason::bytes)> text{};
+  const auto end =
+      fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(), cannot, escaped.what);
+  const std::string_view reason(text.data(), end.out);
+  if (set(escaped.code, reason)) has_logged_reason_.store(true);
+  // What fails again and again, such as a device that is asked how far it is, is told once.
+  if (!has_logged_failure_.exchange(true)) log_warning(reason);
+}
+
+Error Abort::reason() const {
+  const backend::AbortReason& reason = word_.reason();
+  return {static_cast<ErrorCode>(reason.code), fmt::format("Communicator: {}", reason.text())};
+}
+
+void Abort::require_running() const {
+  if (is_set()) throw Error(reason());
+}
+
+void Abort::log_reason() noexcept {
+  if (!is_set() || has_logged_reason_.exchange(true)) return;
+  const backend::AbortReason& reason = word_.reason();
+  if (static_cast<ErrorCode>(reason.code) == ErrorCode::aborted) return;
+  try {
+    log_warning(fmt::format("Communicator: ended on rank {} of {}: {}", membership_.rank(),
+                            membership_.rank_count(), reason.text()));
+  } catch (const std::exception&) {
+    // Memory is short: who uses the communicator is told.
+  }
+}
+
+}  // namespace tutti::transport::team

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/shared_flag.hpp"
+#include "os/thread.hpp"
+#include "transport/team/progress/local_news.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "tutti/error.hpp"
+
+#include <atomic>
+#include <string_view>
+
+namespace tutti::transport::team {
+
+/// Ends a team, for a reason that all of its ranks come to know, and says so in the log. All waits of all
+/// ranks, on devices and hosts, end with it. Thread-safe.
+class Abort {
+ public:
+  Abort(const Membership& membership, backend::AbortWord& word, LocalNews& news)
+      : membership_(membership), word_(word), news_(news) {}
+  Abort(const Abort&) = delete;
+  Abort& operator=(const Abort&) = delete;
+  ~Abort() = default;
+
+  [[nodiscard]] bool is_set() const noexcept { return word_.is_set(); }
+  /// What kernels look at.
+  [[nodiscard]] backend::AbortWord& word() const noexcept { return word_; }
+
+  /// The first reason is kept. True if it is this one.
+  bool set(ErrorCode code, std::string_view reason) noexcept;
+  /// Sets it, and writes to the log: "rank 1 `cannot`: " and what has escaped. Takes no memory to end the
+  /// team.
+  void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept;
+
+  /// Throws the reason once it is set.
+  void require_running() const;
+  /// Once it is set.
+  [[nodiscard]] Error reason() const;
+  /// Writes the reason to the log, once, unless a rank has asked for the end.
+  void log_reason() noexcept;
+
+ private:
+  const Membership& membership_;
+  backend::AbortWord& word_;
+  LocalNews& news_;
+  std::atomic<bool> has_logged_reason_ = false;
+  std::atomic<bool> has_logged_failure_ = false;
+};
+
+}  // namespace tutti::transport::team

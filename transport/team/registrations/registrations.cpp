@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/registrations/registrations.hpp"
+
+#include "backend/team_round.hpp"
+#include "settings/log.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::team {
+namespace {
+
+constexpr std::uint64_t no_call = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+Registrations::Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
+                             const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
+                             LiveTeams& live_teams, std::size_t capacity)
+    : runtime_(runtime),
+      membership_(membership),
+      entries_(state.registration_tables(membership), calls, capacity),
+      progress_(progress),
+      waiting_(waiting),
+      calls_(calls),
+      abort_(abort),
+      retired_(std::make_shared<RetiredSegments>(entries_.tables())) {
+  try {
+    for (const int device : membership_.devices()) runtime_.allocator(device).add_observer(*this);
+    if (membership_.rank_count() == 1) return;
+    peers_.emplace(runtime, membership, entries_.tables(), calls, abort, live_teams);
+  } catch (...) {
+    stop_observing();
+    throw;
+  }
+}
+
+Registrations::~Registrations() {
+  stop_observing();
+}
+
+void Registrations::stop_observing() noexcept {
+  for (const int device : membership_.devices()) runtime_.allocator(device).remove_observer(*this);
+}
+
+Registrations::Segments::iterator Registrations::segment_of(const std::byte* address) {
+  const auto next = segments_.upper_bound(address);
+  if (next == segments_.begin()) return segments_.end();
+  const auto found = std::prev(next);
+  return address < found->first + found->second.bytes ? found : segments_.end();
+}
+
+Registrations::Segments::iterator Registrations::refuse(std::string reason) {
+  refusal_ = std::move(reason);
+  return segments_.end();
+}
+
+std::optional<Registrations::Segments::iterator> Registrations::segment_for(std::size_t local,
+                                                                            const std::byte* address) {
+  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+  if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
+    return refuse(fmt::format("it is not aligned to {} bytes", alignment));
+  if (const auto known = segment_of(address); known != segments_.end()) return known;
+  const int device = membership_.devices()[local];
+  const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
+  if (extent.address == nullptr) return refuse("it is not the caching allocator's");
+  if (extent.bytes >= backend::SourcePlace::most_bytes)
+    return refuse(fmt::format("its segment has {} bytes", extent.bytes));
+  if (membership_.rank_count() == 1) return std::nullopt;
+  if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
+  const std::optional<std::uint32_t> entry = entries_.unused();
+  if (!entry) {
+    return refuse(
+        fmt::format("there are {} segments already that others have open or have not had the time to close",
+                    entries_.capacity()));
+  }
+  retired_->forget(*entry);
+  try {
+    entries_.open(*entry, runtime_.backend().share_device_memory(device, extent.address, Audience::anyone));
+  } catch (const Error& error) {
+    log_warning(fmt::format("Communicator: {}", error.what()));
+    return refuse(error.what());
+  }
+  return segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
+}
+
+bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::byte* address,
+                        bool is_captured) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<Segments::iterator> found = segment_for(local, address);
+  if (!found) return true;
+  if (*found == segments_.end()) return false;
+  Segment& segment = (*found)->second;
+  segment.last_use = sequence;
+  segment.is_kept |= is_captured;
+  if (!segment.is_open) added_.push_back((*found)->first);
+  return true;
+}
+
+void Registrations::prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<Segments::iterator> found = segment_for(local, address);
+  if (!found || *found == segments_.end()) return;
+  Segment& segment = (*found)->second;
+  segment.last_use = std::max(segment.last_use, calls_.last());
+  segment.last_batch = std::max(segment.last_batch, batch);
+  segment.is_kept |= batch == 0;
+  trim(no_call);
+}
+
+std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size_t sender,
+                                 std::chrono::steady_clock::time_point deadline) {
+  std::span<RegistrationView> views;
+  std::uint64_t version = 0;
+  std::size_t offset = 0;
+  bool waits = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = segment_of(address);
+    if (found == segments_.end()) return nullptr;
+    const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+    if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return nullptr;
+    waits = !std::exchange(found->second.was_awaited, true) || is_captured;
+    views = entries_.views_of(found->second.entry);
+    version = entries_.version_of(found->second.entry);
+    offset = static_cast<std::size_t>(address - found->first);
+  }
+  const RegistrationTables& tables = entries_.tables();
+  const RegistrationView& view = views[sender];
+  const auto is_followed_by_sender = [&] { return view.version.load() == version; };
+  while (waits && !is_followed_by_sender() && std::chrono::steady_clock::now() < deadline) {
+    if (abort_.is_set() || tables.has_left(tables.rank_of_member[sender])) break;
+    runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  const std::uint64_t segment = is_followed_by_sender() ? view.address.load() : 0;
+  return segment == 0 ? nullptr : reinterpret_cast<std::byte*>(segment) + offset;
+}
+
+void Registrations::trim(std::uint64_t sequence) {
+  while (segments_.size() > entries_.capacity() / 2) {
+    auto oldest = segments_.end();
+    for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
+      if (segment->second.is_kept || segment->second.last_use == sequence) continue;
+      if (segment->second.last_batch > progress_.completed_batches()) continue;
+      if (oldest == segments_.end() || segment->second.last_use < oldest->second.last_use) oldest = segment;
+    }
+    if (oldest == segments_.end() || !progress_.has_completed(membership_.rank(), oldest->second.last_use))
+      return;
+    retire(oldest);
+  }
+}
+
+void Registrations::retire(Segments::iterator segment) noexcept {
+  std::erase(added_, segment->first);
+  entries_.close(segment->second.entry);
+  retired_->add(segments_.extract(segment));
+}
+
+bool Registrations::stays_open() const {
+  return !abort_.is_set() && entries_.would_be_held_for_long();
+}
+
+void Registrations::wait(std::uint64_t sequence) {
+  std::vector<const std::byte*> added;
+  {
+    const std::lock_guard lock(mutex_);
+    added = std::exchange(added_, {});
+    if (!added.empty()) trim(sequence);
+  }
+  // What a call gives is in use, and stays where it is.
+  for (const std::byte* const address : added) {
+    Segment* segment = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      segment = &segments_.at(address);
+    }
+    if (segment->is_open) continue;
+    waiting_.wait_for(sequence, [&] { return entries_.is_followed(segment->entry); });
+    if (const std::string failure = entries_.failure_of(segment->entry); !failure.empty())
+      throw Error(ErrorCode::transport_failure, failure);
+    segment->is_open = true;
+  }
+}
+
+Registrations::Given Registrations::find(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  Given given(address);
+  if (const auto segment = segment_of(address); segment != segments_.end()) {
+    given.registrations_ = this;
+    given.views_ = entries_.views_of(segment->second.entry).data();
+    given.offset_ = static_cast<std::size_t>(address - segment->first);
+  }
+  return given;
+}
+
+std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
+  if (registrations_->membership_.is_local(member)) return address_ - offset_;
+  return reinterpret_cast<std::byte*>(views_[member].address.load());
+}
+
+bool Registrations::keep_or_retire(const std::byte* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto segment = segments_.find(address);
+  if (segment == segments_.end()) return false;
+  segment->second.is_kept = false;
+  if (stays_open()) return true;
+  retire(segment);
+  return false;
+}
+
+void Registrations::will_free(const std::byte* address) noexcept {
+  static_cast<void>(keep_or_retire(address));
+}
+
+SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
+  if (keep_or_retire(address)) return Hold::lasting;
+  return retired_->hold_on(
+      address, [this](std::size_t rank) { return entries_.tables().has_left(rank); },
+      [this](std::uint32_t entry) { return abort_.is_set() || entries_.is_held_for_long(entry); });
+}
+
+void Registrations::leave() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    while (!segments_.empty()) retire(segments_.begin());
+  }
+  peers_.reset();
+}
+
+}  // namespace tutti::transport::team

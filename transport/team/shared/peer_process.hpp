@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/descriptor.hpp"
+
+#include <sys/types.h>
+
+namespace tutti::transport::team {
+
+/// Another process of this host, which may end at any time.
+class PeerProcess {
+ public:
+  /// No process; it is never gone.
+  PeerProcess() = default;
+  explicit PeerProcess(pid_t process) noexcept;
+  PeerProcess(PeerProcess&& other) noexcept;
+  PeerProcess& operator=(PeerProcess&& other) noexcept;
+
+  [[nodiscard]] bool is_gone() const noexcept;
+
+ private:
+  pid_t process_ = 0;
+  Descriptor descriptor_;  ///< tells when the process ends, whoever has its number then; may be none
+};
+
+}  // namespace tutti::transport::team

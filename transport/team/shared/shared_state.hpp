@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/team_round.hpp"
+#include "os/shared_flag.hpp"
+#include "transport/team/shared/link_log.hpp"
+#include "transport/team/shared/membership.hpp"
+#include "transport/team/shared/rank_status.hpp"
+#include "transport/team/shared/registration_tables.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::team {
+
+/// What the ranks of a team share, as it lies in memory that all ranks of a host map. There are an abort word
+/// with a reason of each rank, a status and two mailboxes of each rank, the calls of those who come first,
+/// and two flags and a record of each member; where there are links, the logs of both ends of each; and where
+/// members may read one another's memory, tables of what each rank has registered. Every host has such
+/// memory, laid out alike; what belongs to ranks of other hosts is a mirror there.
+///
+/// A view: it owns nothing, and is copied freely. Zero-filled memory is what a team finds at first.
+class SharedState {
+ public:
+  struct Shape {
+    std::size_t ranks = 0;
+    std::size_t members = 0;
+    bool has_registrations = false;
+    bool has_links = false;  ///< from every member to every other
+  };
+
+  /// How much memory that takes.
+  [[nodiscard]] static std::size_t bytes(const Shape& shape) { return SharedState(nullptr, shape).bytes_; }
+  /// `memory` is aligned as `backend::AbortWord` is, and has so many bytes.
+  SharedState(std::byte* memory, const Shape& shape);
+
+  [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_word_; }
+  [[nodiscard]] RankStatus& status(std::size_t rank) const noexcept { return statuses_[rank]; }
+  [[nodiscard]] std::span<RankStatus> statuses() const noexcept { return statuses_; }
+  [[nodiscard]] FirstCalls& first_calls() const noexcept { return *first_calls_; }
+  /// The sequence number of the last call by rounds that the member has completed, as far as this host knows.
+  /// A device writes it. (A word of its own, beside `passed_flag`, because the host writes that.)
+  [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
+  /// Likewise, of calls without rounds.
+  [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
+    return passed_[member];
+  }
+  [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
+    return mailboxes_[2 * rank + kind];
+  }
+  /// What the member notes of the calls that it carries out, as far as this host knows.
+  [[nodiscard]] backend::TeamRecord& record(std::size_t member) const noexcept { return records_[member]; }
+  enum class LinkEnd : std::uint8_t { sender, receiver };
+  /// Of messages from member `from` to member `to`, if the shape has links.
+  [[nodiscard]] LinkLog& link_log(std::size_t from, std::size_t to, LinkEnd end) const noexcept {
+    const std::size_t side = end == LinkEnd::sender ? 0 : 1;
+    return link_logs_[2 * (from * done_.size() + to) + side];
+  }
+  /// As the local rank uses them, if the shape has registrations.
+  [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
+
+  /// What the rank has made last, in words: its call `last_call`, or a message behind that.
+  [[nodiscard]] std::string last_in_words(std::size_t rank, std::uint64_t last_call) const;
+  [[nodiscard]] std::string last_in_words(std::size_t rank) const {
+    return last_in_words(rank, status(rank).last_sequence.load());
+  }
+  /// The ranks that have not made call `sequence`.
+  [[nodiscard]] std::vector<std::size_t> ranks_behind(std::uint64_t sequence) const;
+
+ private:
+  template <class T>
+  [[nodiscard]] std::span<T> place(std::byte* memory, std::size_t count);
+
+  std::size_t bytes_ = 0;
+  backend::AbortWord* abort_word_ = nullptr;
+  std::span<RankStatus> statuses_;
+  FirstCalls* first_calls_ = nullptr;
+  std::span<backend::SharedFlag> done_;
+  std::span<backend::SharedFlag> passed_;
+  std::span<backend::TeamRecord> records_;
+  std::span<Mailbox> mailboxes_;
+  std::span<LinkLog> link_logs_;
+  std::span<RegistrationTable> registrations_;
+  std::span<RegistrationView> views_;
+};
+
+}  // namespace tutti::transport::team
