@@ -13,12 +13,6 @@
 namespace tutti::transport::team {
 namespace {
 
-constexpr int growth_between_warnings = 3;
-
-std::int64_t whole_ms(std::chrono::nanoseconds time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-}
-
 LinkSignature signature_of(const LinkHalf& half, bool is_captured) {
   return {.elements = half.elements, .dtype = half.dtype, .is_captured = is_captured};
 }
@@ -221,7 +215,7 @@ void Links::judge(const Batch& batch, std::chrono::nanoseconds lasted) {
 }
 
 void Links::warn(const Batch& batch, std::chrono::nanoseconds lasted, const std::string& late) {
-  next_warning_ = growth_between_warnings * lasted;
+  next_warning_ = LateWarnings::growth * lasted;
   has_warned_ = true;
   log_warning(fmt::format(
       "Communicator: rank {} has waited for {} ms for {}: {}; all ranks give up after {} ms",

@@ -10,15 +10,6 @@
 #include <fmt/format.h>
 
 namespace tutti::transport::team {
-namespace {
-
-constexpr int growth_between_warnings = 3;
-
-std::int64_t whole_ms(std::chrono::nanoseconds time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-}
-
-}  // namespace
 
 Replays::Replays(const Membership& membership, const SharedState& state, const Progress& progress,
                  const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
@@ -198,7 +189,7 @@ bool Replays::tells_for_all(const std::vector<std::size_t>& beside) const noexce
 }
 
 void Replays::warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late) {
-  next_warning_ = growth_between_warnings * lasted;
+  next_warning_ = LateWarnings::growth * lasted;
   has_warned_ = true;
   log_warning(
       fmt::format("Communicator: rank {} has waited for {} ms in {}: {}; all ranks give up after {} ms",

@@ -12,14 +12,9 @@ namespace tutti::transport::team {
 namespace {
 
 constexpr std::chrono::seconds first_warning{10};
-constexpr int growth_of_distances = 3;
 /// A call that all ranks have made may just be queued behind other work: it is told of when it has been
 /// looked at so often.
 constexpr int looks_at_queued_calls = 3;
-
-std::chrono::milliseconds whole_milliseconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time);
-}
 
 }  // namespace
 
@@ -42,11 +37,11 @@ bool LateWarnings::tells_for_all(std::uint64_t sequence) const noexcept {
 }
 
 void LateWarnings::tell(const RankWait& wait) {
-  log_warning(fmt::format(
-      "Communicator: rank {} has waited for {} ms in {}: {}; all ranks give up after {} ms",
-      membership_.rank(), whole_milliseconds(wait.lasted).count(),
-      state_.status(membership_.rank()).call_in_words(wait.sequence),
-      judgement_.who_is_late(wait.sequence, *wait.missing), whole_milliseconds(wait.patience).count()));
+  log_warning(
+      fmt::format("Communicator: rank {} has waited for {} ms in {}: {}; all ranks give up after {} ms",
+                  membership_.rank(), whole_ms(wait.lasted),
+                  state_.status(membership_.rank()).call_in_words(wait.sequence),
+                  judgement_.who_is_late(wait.sequence, *wait.missing), whole_ms(wait.patience)));
 }
 
 void LateWarnings::look(const RankWait& wait) noexcept {
@@ -56,7 +51,7 @@ void LateWarnings::look(const RankWait& wait) noexcept {
   if (!told_ || told_->sequence != wait.sequence)
     told_ = Told{.sequence = wait.sequence, .since = RankStatus::now() - wait.lasted.count(), .next = first};
   if (wait.lasted < told_->next) return;
-  told_->next = std::max(growth_of_distances * told_->next, wait.lasted);
+  told_->next = std::max(growth * told_->next, wait.lasted);
   ++told_->looks;
   if (told_->looks < looks_at_queued_calls && !judgement_.is_anyone_behind(wait)) return;
   if (!tells_for_all(wait.sequence)) return;
@@ -78,7 +73,7 @@ void LateWarnings::goes_on(std::uint64_t sequence) noexcept {
     const std::chrono::nanoseconds lasted(RankStatus::now() - told.since);
     log_warning(fmt::format("Communicator: {} goes on after {} ms",
                             state_.status(membership_.rank()).call_in_words(told.sequence),
-                            whole_milliseconds(lasted).count()));
+                            whole_ms(lasted)));
   } catch (const std::exception&) {
     // Memory is short: it goes on all the same.
   }

@@ -13,6 +13,10 @@
 
 namespace tutti::transport::team {
 
+[[nodiscard]] constexpr std::int64_t whole_ms(std::chrono::nanoseconds time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+
 /// Tells the log of a call that waits for ranks that are late, long before that ends the team: who they are,
 /// again at growing distances, and that the call goes on. One of the ranks that wait tells for all.
 /// Thread-safe.
@@ -25,6 +29,8 @@ class LateWarnings {
   LateWarnings& operator=(const LateWarnings&) = delete;
   ~LateWarnings() = default;
 
+  /// A wait that has been told of is told of again when it has lasted so many times as long.
+  static constexpr int growth = 3;
   /// After how long a wait that may last for `patience` is told of first: ten seconds, if that is early
   /// enough.
   [[nodiscard]] static std::chrono::nanoseconds first_after(std::chrono::nanoseconds patience) noexcept;
