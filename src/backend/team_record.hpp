@@ -34,10 +34,11 @@ struct TeamRecord {
   /// Each call is where its first round says. No member comes to a place again before all have left the call
   /// that was there: they are no more rounds apart than there are slots.
   std::array<Call, history> calls{};
-  /// Parts of captured calls that have begun, and that have come to their end. They are equal when no
-  /// captured call is under way.
-  alignas(8) std::atomic<std::uint32_t> parts_begun{0};
-  std::atomic<std::uint32_t> parts_ended{0};
+  /// The latest round of a captured call that has begun, modulo 2^32: it changes as a replay goes on.
+  alignas(8) std::atomic<std::uint32_t> latest_round{0};
+  /// Threads of captured calls that have waited for other members for some milliseconds, and still do. 0 as
+  /// long as nobody is late, so that it costs nothing.
+  std::atomic<std::uint32_t> waits{0};
 
   [[nodiscard]] Call& of_round(std::uint64_t first_round) noexcept { return calls[first_round % history]; }
 

@@ -5,6 +5,7 @@
 #include "transport/team/lateness/late_warnings.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,14 +36,13 @@ Replays::Place Replays::place_of(std::size_t member) const noexcept {
     recorded = call.number.load();
   }
   place.call = backend::TeamRecord::call_in(recorded);
-  place.parts_begun = record.parts_begun.load();
-  const bool is_captured = backend::TeamRecord::mark_in(recorded) != 0;
-  place.is_in_replay = is_captured && record.parts_ended.load() != place.parts_begun;
+  place.latest_round = record.latest_round.load();
+  place.waits_in_replay = backend::TeamRecord::mark_in(recorded) != 0 && record.waits.load() != 0;
   return place;
 }
 
 bool Replays::are_under_way() const noexcept {
-  return std::ranges::any_of(locals_, [](const LocalMember& local) { return local.place.is_in_replay; });
+  return std::ranges::any_of(locals_, [](const LocalMember& local) { return local.place.waits_in_replay; });
 }
 
 void Replays::look_around(bool may_judge) {
@@ -53,12 +53,12 @@ void Replays::look_around(bool may_judge) {
     LocalMember& local = locals_[index];
     const Place place = place_of(membership_.first_local() + index);
     if (place != local.place) {
-      if (place.is_in_replay || local.place.is_in_replay) moved_at_ = now;
+      if (place.waits_in_replay || local.place.waits_in_replay) moved_at_ = now;
       local = {.place = place, .since = now};
     }
   }
   const auto oldest =
-      std::ranges::find_if(locals_, [](const LocalMember& local) { return local.place.is_in_replay; });
+      std::ranges::find_if(locals_, [](const LocalMember& local) { return local.place.waits_in_replay; });
   // Progress of any local member is progress: the others may wait for this one.
   if (oldest == locals_.end() || moved_at_ == now) note_that_it_goes_on();
   if (oldest == locals_.end() || abort_.is_set()) return;
@@ -120,15 +120,26 @@ std::vector<std::size_t> Replays::ranks_behind(const Place& place) const {
   return ranks;
 }
 
-std::vector<std::size_t> Replays::ranks_beside(const Place& place) const {
+std::vector<std::size_t> Replays::ranks_beside(const Place& place, bool that_wait) const {
   std::vector<std::size_t> ranks;
   for (std::size_t member = 0; member < membership_.member_count(); ++member) {
     const std::size_t rank = membership_.rank_of_member()[member];
     if (rank == membership_.rank() || (!ranks.empty() && ranks.back() == rank)) continue;
     const Place theirs = place_of(member);
-    if (theirs.is_in_replay && theirs.first_round == place.first_round) ranks.push_back(rank);
+    if (theirs.first_round == place.first_round && theirs.waits_in_replay == that_wait) ranks.push_back(rank);
   }
   return ranks;
+}
+
+std::vector<std::size_t> Replays::suspects(const Place& place) const {
+  const std::vector<std::size_t> working = ranks_beside(place, false);
+  const std::vector<std::size_t> waiting = ranks_beside(place, true);
+  std::vector<std::size_t> still;
+  const auto stands_still = [this](std::size_t rank) { return judgement_.standstill(rank).has_value(); };
+  std::ranges::copy_if(working, std::back_inserter(still), stands_still);
+  std::ranges::copy_if(waiting, std::back_inserter(still), stands_still);
+  if (!still.empty()) return still;
+  return working.empty() ? waiting : working;
 }
 
 void Replays::look_for_ranks_that_left(const Place& place) {
@@ -146,13 +157,12 @@ void Replays::look_for_ranks_that_left(const Place& place) {
   }
 }
 
-std::string Replays::who_is_late(const std::vector<std::size_t>& behind,
-                                 const std::vector<std::size_t>& beside) const {
+std::string Replays::who_is_late(const std::vector<std::size_t>& ranks, bool are_behind) const {
   std::string late;
-  for (const std::size_t rank : behind.empty() ? beside : behind) {
+  for (const std::size_t rank : ranks) {
     const std::string lag =
-        behind.empty() ? "has begun it and not completed it"
-                       : fmt::format("has not begun it, its last call is {}", state_.last_in_words(rank));
+        are_behind ? fmt::format("has not begun it, its last call is {}", state_.last_in_words(rank))
+                   : "has begun it and not completed it";
     late += fmt::format("{}rank {} {}", late.empty() ? "" : "; ", rank, lag);
     if (const auto silence = judgement_.standstill(rank))
       late += fmt::format(", and its process has done nothing for {} ms", silence->count());
@@ -165,15 +175,15 @@ void Replays::judge(const Place& place, std::chrono::nanoseconds lasted) {
   const std::chrono::milliseconds patience = waiting_.patience().usual();
   const std::chrono::nanoseconds first = LateWarnings::first_after(patience);
   if (lasted < std::min<std::chrono::nanoseconds>(first, judgement_.timeout())) return;
-  const std::vector<std::size_t> behind = ranks_behind(place);
-  const std::vector<std::size_t> beside = ranks_beside(place);
-  std::vector<std::size_t> missing = behind.empty() ? beside : behind;
+  std::vector<std::size_t> missing = ranks_behind(place);
+  const bool are_behind = !missing.empty();
+  if (!are_behind) missing = suspects(place);
+  const std::string late = who_is_late(missing, are_behind);
   if (missing.empty()) missing.push_back(membership_.rank());
-  const std::string late = who_is_late(behind, beside);
   const auto limit = judgement_.limit_of(
       {.sequence = place.call, .lasted = lasted, .patience = patience, .missing = &missing});
   if (!limit) {
-    if (lasted >= std::max(first, next_warning_) && tells_for_all(beside)) warn(place, lasted, late);
+    if (lasted >= std::max(first, next_warning_) && tells_for_all(place)) warn(place, lasted, late);
     return;
   }
   const std::string reason =
@@ -183,9 +193,10 @@ void Replays::judge(const Place& place, std::chrono::nanoseconds lasted) {
   if (abort_.set(ErrorCode::timeout, reason)) record_.keep(record);
 }
 
-bool Replays::tells_for_all(const std::vector<std::size_t>& beside) const noexcept {
-  return std::ranges::none_of(
-      beside, [this](std::size_t rank) { return rank < membership_.rank() && !judgement_.standstill(rank); });
+bool Replays::tells_for_all(const Place& place) const {
+  return std::ranges::none_of(ranks_beside(place, true), [this](std::size_t rank) {
+    return rank < membership_.rank() && !judgement_.standstill(rank);
+  });
 }
 
 void Replays::warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late) {

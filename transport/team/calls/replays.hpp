@@ -36,9 +36,9 @@ class Replays {
 
   /// Looks at all members' notes. `may_judge`: others may be late.
   void look_around(bool may_judge);
-  /// Whether a local member was in a replay at the last look.
+  /// Whether a local member waited in a replay at the last look.
   [[nodiscard]] bool are_under_way() const noexcept;
-  /// When a replay of a local member was last seen to begin, go on or end, in nanoseconds of
+  /// When a replay of a local member that waited was last seen to begin or to go on, in nanoseconds of
   /// `RankStatus::now`; 0 if none was.
   [[nodiscard]] std::int64_t moved_at() const noexcept { return moved_at_; }
 
@@ -47,8 +47,8 @@ class Replays {
   struct Place {
     std::uint64_t first_round = 0;
     std::uint64_t call = 0;  ///< its number
-    std::uint32_t parts_begun = 0;
-    bool is_in_replay = false;
+    std::uint32_t latest_round = 0;
+    bool waits_in_replay = false;
 
     friend bool operator==(const Place&, const Place&) = default;
   };
@@ -75,17 +75,19 @@ class Replays {
   [[nodiscard]] std::string replay_in_words(std::uint64_t call) const;
   /// Other ranks with a member that has not begun the replay.
   [[nodiscard]] std::vector<std::size_t> ranks_behind(const Place& place) const;
-  /// Other ranks with a member that is in the same replay.
-  [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place) const;
+  /// Other ranks with a member that has begun the same replay, and waits in it or does not.
+  [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place, bool that_wait) const;
+  /// Other ranks of which one may be why nobody goes on, as all have begun the replay: those whose process
+  /// stands still, or else those that do not wait themselves, or else all.
+  [[nodiscard]] std::vector<std::size_t> suspects(const Place& place) const;
   /// Ends the team if one of the ranks that have not begun the replay has left.
   void look_for_ranks_that_left(const Place& place);
   /// Warns of the ranks that the replay waits for, or ends the team, when it is time.
   void judge(const Place& place, std::chrono::nanoseconds lasted);
-  [[nodiscard]] std::string who_is_late(const std::vector<std::size_t>& behind,
-                                        const std::vector<std::size_t>& beside) const;
+  [[nodiscard]] std::string who_is_late(const std::vector<std::size_t>& ranks, bool are_behind) const;
   void warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late);
   /// Whether no lower rank that goes on waits in the same replay, and warns.
-  [[nodiscard]] bool tells_for_all(const std::vector<std::size_t>& beside) const noexcept;
+  [[nodiscard]] bool tells_for_all(const Place& place) const;
   void note_that_it_goes_on();
 
   const Membership& membership_;

@@ -42,6 +42,42 @@ __device__ inline bool is_aborted(std::uint32_t* abort) {
   return SystemWord(*abort).load(::cuda::memory_order_relaxed) != AbortWord::running;
 }
 
+/// What a thread that waits looks at, and where it says that it does.
+struct TeamWait {
+  std::uint32_t* abort;
+  std::uint32_t* waits;  ///< of the member's `TeamRecord`; nullptr: it says nothing
+};
+
+/// A wait of a thread. One that lasts is noted in the record until it is over; a short one costs nothing.
+class LongWait {
+ public:
+  __device__ explicit LongWait(const TeamWait& wait) : wait_(wait) {}
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+  __device__ ~LongWait() {
+    if (is_noted_) add(-1);
+  }
+  /// When it is time to look whether the team has been aborted: true if it has. Otherwise the wait is noted,
+  /// by one of the threads that wait together.
+  __device__ bool is_aborted(bool notes = true) {
+    if (cuda::is_aborted(wait_.abort)) return true;
+    if (notes && !is_noted_ && wait_.waits != nullptr) {
+      is_noted_ = true;
+      add(1);
+    }
+    return false;
+  }
+
+ private:
+  __device__ void add(std::int32_t more) const {
+    static_cast<void>(
+        DeviceWord(*wait_.waits).fetch_add(static_cast<std::uint32_t>(more), ::cuda::memory_order_relaxed));
+  }
+
+  const TeamWait& wait_;
+  bool is_noted_ = false;
+};
+
 // Whoever reads the number of a round in a line has read what came with it.
 #if CUDART_VERSION >= 12030
 #define TUTTI_STORE_LINE(ORDER) \

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const auto lines_of = [&](std::uint32_t round) {
     return RoundLines{task.layout.inbox_shift(part.base() + round), part.number_of(round)};
   };
-  const LineWait wait{lines_of(task.round), task.abort};
+  const LineWait wait{lines_of(task.round), wait_of(task)};
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
                     lines_of(task.round + 1), hands_on};
 
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
       1);
   for_each_tile<FanOutEntry>(part.table + shape.relay_gets_offset, shape.relay_gets,
                              [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                               const LineWait relayed{relay.lines, task.abort};
+                               const LineWait relayed{relay.lines, wait_of(task)};
                                const Get get = get_of<Lines>(entry, view.pointers, tile, lane);
                                if (!gave_up) gave_up = !copy_lines<Lines>(view.pointers, get, relayed);
                              });
@@ -141,9 +141,6 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   } else if (gave_up) {
     give_up(task.counters);
   }
-  // Each warp for itself: none waits for another here.
-  if (task.counts_parts && !__any_sync(~0U, gave_up ? 1 : 0) && threadIdx.x % warp_lanes == 0)
-    part.count_ended(1);
   if (task.counts_done && threadIdx.x == 0) part.count_done(done_before);
 }
 

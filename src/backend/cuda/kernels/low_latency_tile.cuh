@@ -103,6 +103,7 @@ struct NarrowLines {
   static __device__ void meet() {}
   static __device__ bool agreed(bool found) { return found; }
   static __device__ bool any(bool is_so) { return is_so; }
+  static __device__ bool speaks() { return true; }
 };
 
 /// A line for every eight lanes, whose last one has the number of the round instead of its upper half. They
@@ -139,6 +140,8 @@ struct WideLines {
     return __shfl_sync(~0U, found ? 1 : 0, threadIdx.x | (lanes - 1)) != 0;
   }
   static __device__ bool any(bool is_so) { return __any_sync(~0U, is_so ? 1 : 0) != 0; }
+  /// Whether the lane speaks for all that wait together.
+  static __device__ bool speaks() { return threadIdx.x % warp_lanes == 0; }
 };
 
 /// The lines of a round.
@@ -210,7 +213,7 @@ class FirstPut {
 /// What waits for lines needs to know.
 struct LineWait {
   RoundLines lines;
-  std::uint32_t* abort;
+  TeamWait team;
 };
 
 /// What a lane has to know of a tile of the second half besides what comes. All of it is in the table, so it
@@ -254,6 +257,7 @@ __device__ inline bool get_chunks(std::byte* const (&places)[Count], std::uint32
                              where.bytes);
     }
   }
+  LongWait long_wait(wait.team);
   for (std::uint32_t polls = 1; Lines::any(missing != 0); ++polls) {
 #pragma unroll
     for (std::uint32_t k = 0; k < Count; ++k) {
@@ -262,7 +266,7 @@ __device__ inline bool get_chunks(std::byte* const (&places)[Count], std::uint32
         found = Lines::load(places[k] + wait.lines.shift + where.line, wait.lines.round, chunks[k]);
       if (Lines::agreed(found)) missing &= ~(1U << k);
     }
-    if (is_turn_to_look(polls) && Lines::any(is_aborted(wait.abort))) return false;
+    if (is_turn_to_look(polls) && Lines::any(long_wait.is_aborted(Lines::speaks()))) return false;
   }
   return true;
 }

@@ -114,7 +114,7 @@ class TeamRoom {
     for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
       if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
       gave_up |=
-          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, task_.abort, gave_up);
+          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, wait_of(task_), gave_up);
     }
     const bool is_room = __all_sync(~0U, !gave_up);
     __syncwarp();  // what one lane has seen orders what all of them write
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
       if (source < most_at_hand) at_hand[source] = given;
     } else {
       std::byte* const flag = own + task.layout.ready_offset(source, part.round());
-      gave_up |= !wait_for_round(flag, part.number(), task.abort, gave_up);
+      gave_up |= !wait_for_round(flag, part.number(), wait_of(task), gave_up);
     }
   }
   if (block_gives_up(gave_up, task.counters)) {

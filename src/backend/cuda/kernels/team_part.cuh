@@ -36,7 +36,7 @@ struct TeamArguments {
   bool writes_given;
   bool ends_call;
   bool notes_call;     ///< in the record that `counters` has
-  bool counts_parts;   ///< likewise
+  bool notes_waits;    ///< likewise: the call is captured
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
   bool lets_next_in;   ///< of a low-latency round, by `let_next_in`
@@ -64,7 +64,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .writes_given = task.writes_given,
           .ends_call = last.ends_call,
           .notes_call = task.record != nullptr,
-          .counts_parts = task.is_captured && task.record != nullptr,
+          .notes_waits = task.is_captured && task.record != nullptr,
           .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round,
           .lets_next_in = false};
@@ -78,24 +78,31 @@ __device__ inline std::uint64_t nanoseconds() {
   return now;
 }
 
+__device__ inline TeamWait wait_of(const TeamArguments& task) {
+  std::uint32_t* const waits = reinterpret_cast<std::uint32_t*>(&task.counters->record.waits);
+  return {task.abort, task.notes_waits ? waits : nullptr};
+}
+
 /// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
 /// from the start. That is looked at only after the flag, so that both can be loaded at once.
-__device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::uint32_t* abort,
+__device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, const TeamWait& team,
                                      bool gave_up) {
   const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
+  LongWait wait(team);
   for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
-    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+    if (gave_up || (is_turn_to_look(polls) && wait.is_aborted())) return false;
   }
   return true;
 }
 
 /// Waits as `wait_for_flag` does, for a flag that says of which round, and of whose call, it is.
-__device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, std::uint32_t* abort,
+__device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, const TeamWait& team,
                                       bool gave_up) {
   const RoundWord word(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)));
+  LongWait wait(team);
   for (std::uint32_t polls = 1; !RoundNumber::has_come(word.load(::cuda::memory_order_acquire), round);
        ++polls) {
-    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+    if (gave_up || (is_turn_to_look(polls) && wait.is_aborted())) return false;
   }
   return true;
 }
@@ -196,6 +203,8 @@ struct TeamPart {
     constexpr std::uint64_t more = TeamWindowLayout::more_are_given;
     const std::byte* const first_place = given_line(task.member, source, 0);
     const std::byte* const second_place = given_line(task.member, source, 1);
+    const TeamWait team = wait_of(task);
+    LongWait wait(team);
     for (std::uint32_t polls = 1;; ++polls) {
       const TeamLine second = load_line(second_place);
       const TeamLine first = load_line_acquire(first_place);
@@ -203,7 +212,7 @@ struct TeamPart {
         return {reinterpret_cast<const std::byte*>(first.data),
                 reinterpret_cast<const std::byte*>(second.data)};
       }
-      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return {};
+      if (gave_up || (is_turn_to_look(polls) && wait.is_aborted())) return {};
     }
   }
   /// By one warp: waits until all readers have finished. The result is the same for all its threads.
@@ -212,7 +221,7 @@ struct TeamPart {
     bool gave_up = false;
     for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
       std::byte* const flag = window(task.member) + task.layout.taken_offset(readers[i], round());
-      gave_up |= !wait_for_round(flag, number(), task.abort, gave_up);
+      gave_up |= !wait_for_round(flag, number(), wait_of(task), gave_up);
     }
     return __all_sync(~0U, !gave_up);
   }
@@ -245,7 +254,6 @@ struct TeamPart {
     if (task.counts_done && threadIdx.x == 0)
       DeviceWord(*done_word()).store(task.done_value, ::cuda::memory_order_relaxed);
     close();
-    if (task.counts_parts && threadIdx.x == 0) count_ended(gridDim.x * warps_of_block());
   }
   static __device__ void fence() {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
@@ -282,24 +290,15 @@ struct TeamPart {
     RoundWord(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)))
         .store(number(), ::cuda::memory_order_relaxed);
   }
-  [[nodiscard]] static __device__ std::uint32_t warps_of_block() { return blockDim.x / warp_lanes; }
   /// By one thread, which waits for nothing: notes which call the member is in.
   __device__ void note_call() const {
     if (!task.notes_call) return;
     TeamRecord::Call& place = task.counters->record.calls[(base() + 1) % TeamRecord::history];
     static_assert(offsetof(TeamRecord::Call, number) == sizeof(std::uint64_t));
     *reinterpret_cast<ulonglong2*>(&place) = {rounds + 1, task.call};
-    if (task.counts_parts)
-      static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_begun))
-                            .fetch_add(gridDim.x * warps_of_block(), ::cuda::memory_order_relaxed));
-  }
-  /// By one thread, of so many warps that have come to their end; likewise.
-  __device__ void count_ended(std::uint32_t warps) const {
-    static_cast<void>(DeviceWord(*counter_of(task.counters->record.parts_ended))
-                          .fetch_add(warps, ::cuda::memory_order_relaxed));
-  }
-  static __device__ std::uint32_t* counter_of(std::atomic<std::uint32_t>& counter) {
-    return reinterpret_cast<std::uint32_t*>(&counter);
+    if (task.notes_waits)
+      DeviceWord(*reinterpret_cast<std::uint32_t*>(&task.counters->record.latest_round))
+          .store(round(), ::cuda::memory_order_relaxed);
   }
   /// By the first thread of each block, when all of the block have read the counters: true in the block that
   /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have

@@ -127,7 +127,7 @@ void TeamPart::begin() const noexcept {
   TeamRecord::Call& call = record_->of_round(first_round);
   call.number.store(call_);
   call.first_round.store(first_round);
-  if (is_captured_) ++record_->parts_begun;
+  if (is_captured_) record_->latest_round.store(static_cast<std::uint32_t>(first_round));
 }
 
 void TeamPart::put(Translation& translation) const {
@@ -180,7 +180,6 @@ void TeamPart::close() const {
   if (ends_call_) rounds_.add(finished_);
   if (counts_done_) rounds_.set_done(done_value_);
   if (done_ != nullptr) backend::set_flag(*done_, done_value_);
-  if (is_captured_ && record_ != nullptr) ++record_->parts_ended;
 }
 
 void TeamTask::run() {
@@ -188,6 +187,7 @@ void TeamTask::run() {
   if (begins_ && !abort.is_set()) part_->begin();
   if (!ready()) {
     BlockInUse window(part_->window());  // who waits writes that it sleeps
+    const TeamPart::NotedWait noted(*part_);
     for (const TeamPart::Condition& condition : conditions_) {
       while (!part_->wait_for(condition, turn) && !abort.is_set()) window.make_way();
     }

@@ -79,6 +79,22 @@ class TeamPart {
   /// Before `end`: everybody has read what has been given.
   [[nodiscard]] std::span<const Condition> until_read() const noexcept { return until_read_; }
 
+  /// Notes in the record, for as long as it lives, that a captured call waits.
+  class NotedWait {
+   public:
+    explicit NotedWait(const TeamPart& part) : record_(part.is_captured_ ? part.record_ : nullptr) {
+      if (record_ != nullptr) ++record_->waits;
+    }
+    NotedWait(const NotedWait&) = delete;
+    NotedWait& operator=(const NotedWait&) = delete;
+    ~NotedWait() {
+      if (record_ != nullptr) --record_->waits;
+    }
+
+   private:
+    TeamRecord* record_;
+  };
+
   /// Ahead of `put`, before that waits.
   void begin() const noexcept;
   void put(Translation& translation) const;
