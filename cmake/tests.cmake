@@ -225,7 +225,8 @@ endfunction()
 
 # tutti_mpi_test(<name> SOURCES <file>... [LIBRARIES <target>...] <what tutti_mpi_runs_of takes>...)
 #
-# Builds the GoogleTest program test_mpi_<name>, with tests/mpi/main.cpp or a main function of its own, and registers its runs.
+# Builds the GoogleTest program test_mpi_<name>, with main.cpp of tests/collectives/bootstrap/mpi or a main
+# function of its own, and registers its runs.
 function(tutti_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;GPU_RANKS;PLACES;LIBRARIES;ARGUMENTS")
   if(NOT arg_SOURCES OR NOT (arg_RANKS OR arg_PLACES) OR arg_UNPARSED_ARGUMENTS)

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "support/host_array.hpp"
-#include "support/random.hpp"
+#include "support/values/host_array.hpp"
+#include "support/values/random.hpp"
 
 #include <array>
 #include <condition_variable>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/team_exercise.hpp"
-#include "support/reference_sum.hpp"
+#include "support/values/reference_sum.hpp"
 
 #include <algorithm>
 #include <iterator>

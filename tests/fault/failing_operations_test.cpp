@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings/environment.hpp"
+#include "support/collectives/exercise.hpp"
 #include "support/errors.hpp"
-#include "support/exercise.hpp"
-#include "support/machines.hpp"
+#include "support/machines/machines.hpp"
 
 #include <map>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of which the last part fails: what has been queued before goes on, and nobody may get its memory.
 
-#include "support/exercise.hpp"
-#include "support/machines.hpp"
+#include "support/collectives/exercise.hpp"
+#include "support/machines/machines.hpp"
 #include "support/stream_gate.hpp"
-#include "support/test_tensor.hpp"
+#include "support/values/test_tensor.hpp"
 #include "tutti/persistent.hpp"
 
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/exercise.hpp"
-#include "support/machines.hpp"
-#include "support/stream_order.hpp"
+#include "support/collectives/exercise.hpp"
+#include "support/collectives/stream_order.hpp"
+#include "support/machines/machines.hpp"
 #include "tutti/memory.hpp"
 
 #include <functional>

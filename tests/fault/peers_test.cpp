@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/exercise.hpp"
-#include "support/machines.hpp"
+#include "support/collectives/exercise.hpp"
+#include "support/machines/machines.hpp"
 #include "tutti/topology.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/collectives/exercise.hpp"
+#include "support/collectives/stream_order.hpp"
 #include "support/environment.hpp"
-#include "support/exercise.hpp"
-#include "support/machines.hpp"
-#include "support/stream_order.hpp"
+#include "support/machines/machines.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/event.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/exercise.hpp"
-#include "support/footprint.hpp"
-#include "support/random_call.hpp"
-#include "support/stream_order.hpp"
+#include "support/collectives/exercise.hpp"
+#include "support/collectives/random_call.hpp"
+#include "support/collectives/stream_order.hpp"
+#include "support/memory/footprint.hpp"
 
 #include <chrono>
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "support/random.hpp"
+#include "support/values/random.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/progress/progress.hpp"
+
+#include "os/shared_memory.hpp"
+#include "support/machines/rank_rooms.hpp"
+#include "support/stream_gate.hpp"
+#include "support/timing.hpp"
+#include "tutti/stream.hpp"
+
+#include <cstdint>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+/// How far calls have come, when the test sets the flags.
+namespace tutti::transport::team {
+namespace {
+
+using test::RankRooms;
+
+class CallsInProgress : public testing::Test {
+ protected:
+  static constexpr Signature barrier{};
+
+  std::uint64_t post(bool is_captured = false) { return rooms_.calls.post(barrier, is_captured); }
+  [[nodiscard]] Progress& progress() { return rooms_.progress; }
+
+  const RankRooms::Ranks ranks_{{.host = "here", .member_count = 2}, {.host = "here", .member_count = 1}};
+  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(ranks_))};
+  RankRooms rooms_{memory_.data(), ranks_, 0};
+};
+
+TEST_F(CallsInProgress, ACallIsCompleteWhenAllMembersOfTheRankAreThere) {
+  const std::uint64_t call = post();
+  EXPECT_TRUE(progress().has_calls_under_way());
+  EXPECT_EQ(progress().oldest_under_way(), call);
+  backend::set_flag(rooms_.state.done_flag(0), 1);
+  EXPECT_FALSE(progress().has_completed(0, call));
+  EXPECT_EQ(progress().completed_by_rank(0), 0U);
+  backend::set_flag(rooms_.state.done_flag(1), 1);
+  EXPECT_TRUE(progress().has_completed(0, call));
+  EXPECT_FALSE(progress().has_completed(1, call));
+  EXPECT_FALSE(progress().has_calls_under_way());
+  EXPECT_EQ(progress().oldest_under_way(), std::nullopt);
+  EXPECT_EQ(progress().completed(), call);
+}
+
+TEST_F(CallsInProgress, CapturedCallsAreNotWaitedFor) {
+  post();
+  rooms_.complete(1);
+  post(true);
+  post(true);
+  EXPECT_FALSE(progress().has_calls_under_way());
+  const std::uint64_t call = post();
+  EXPECT_EQ(progress().oldest_under_way(), call);
+}
+
+TEST_F(CallsInProgress, ACallWithoutRoundsIsCompleteWhenStreamsHavePassedItsMarks) {
+  const Stream stream(0);
+  post();
+  {
+    test::StreamGate gate(stream);
+    for (const std::size_t local : {0U, 1U}) progress().mark(local, 1, StreamAccess::ref(stream));
+    post();
+    for (const std::size_t local : {0U, 1U}) progress().mark(local, 2, StreamAccess::ref(stream));
+    progress().look_at_marks();
+    EXPECT_EQ(progress().completed_by_rank(0), 0U);
+    gate.open();
+  }
+  EXPECT_TRUE(test::becomes_true([&] { return progress().is_idle(); }));
+  EXPECT_EQ(progress().completed_by_rank(0), 2U);
+}
+
+TEST_F(CallsInProgress, MarksOfATeamThatHasBeenEndedProveNothing) {
+  const Stream stream(0);
+  post();
+  for (const std::size_t local : {0U, 1U}) progress().mark(local, 1, StreamAccess::ref(stream));
+  stream.synchronize();
+  rooms_.abort.set(ErrorCode::aborted, "enough");
+  EXPECT_FALSE(progress().is_idle());
+  EXPECT_FALSE(progress().has_completed(0, 1));
+}
+
+}  // namespace
+}  // namespace tutti::transport::team
