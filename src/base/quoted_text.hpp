@@ -10,7 +10,7 @@ namespace tutti {
 
 /// For messages: one line of at most `longest` characters, whatever others have written. What cannot be
 /// printed is a question mark.
-[[nodiscard]] inline std::string shown_text(std::string_view text, std::size_t longest = 60) {
+[[nodiscard]] inline std::string quoted_text(std::string_view text, std::size_t longest = 60) {
   constexpr std::string_view end = "...";
   std::string line(text.substr(0, longest));
   if (text.size() > longest) line.replace(longest - end.size(), end.size(), end);

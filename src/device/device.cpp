@@ -55,7 +55,7 @@ Device Device::parse(std::string_view text) {
       ErrorCode::invalid_argument,
       fmt::format("Device::parse: text is \"{}\", expected host, cpu, or device or cuda, alone or with a "
                   "number, as in cuda:1",
-                  shown_text(text)));
+                  quoted_text(text)));
 }
 
 bool is_available() noexcept {

@@ -35,7 +35,7 @@ void set_sync_debug_mode(std::string_view mode) {
   }
   throw Error(ErrorCode::invalid_argument,
               fmt::format("set_sync_debug_mode: mode is \"{}\", expected default, warn or error",
-                          shown_text(mode, longest_shown)));
+                          quoted_text(mode, longest_shown)));
 }
 
 SyncDebugMode get_sync_debug_mode() noexcept {

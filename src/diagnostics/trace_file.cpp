@@ -33,7 +33,7 @@ std::string whole_path(std::string path) {
 }
 
 bool write_all(int file, std::string_view text) {
-  return patient_write(file, text, trace_patience) == text.size();
+  return write_with_deadline(file, text, trace_patience) == text.size();
 }
 
 }  // namespace

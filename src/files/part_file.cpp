@@ -118,7 +118,7 @@ bool PartFile::copy_to(const Place& place, std::chrono::milliseconds patience) c
     const ssize_t count = pread(file_.number(), piece.data(), piece.size(), done);
     if (count <= 0) return count == 0;
     const std::string_view text(piece.data(), static_cast<std::size_t>(count));
-    if (patient_write(there.number(), text, patience) != text.size()) return false;
+    if (write_with_deadline(there.number(), text, patience) != text.size()) return false;
     done += count;
   }
 }

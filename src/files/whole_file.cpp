@@ -44,7 +44,7 @@ void WholeFile::check(bool is_right) const {
 }
 
 void WholeFile::write_to(int file, std::string_view text) const {
-  check(patient_write(file, text, patience_) == text.size());
+  check(write_with_deadline(file, text, patience_) == text.size());
 }
 
 }  // namespace tutti::files

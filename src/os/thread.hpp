@@ -29,7 +29,7 @@ struct Escaped {
 ///    the thread that starts it does: whoever measures where a process spends its time wants to see it. What
 ///    a write to a closed pipe or beyond a file's limit brings (SIGPIPE, SIGXFSZ) is an error of the call
 ///    alone.
-///  - computes in the default floating-point environment (`floating_point.hpp`),
+///  - computes in the default floating-point environment (`floating_point_environment.hpp`),
 ///  - runs on the processors that the process had when the library was loaded, as `taskset`, `numactl` or a
 ///    launcher of MPI's has given it: not on those alone to which the thread that starts it may have bound
 ///    itself since. A system that has taken some of them away decides.

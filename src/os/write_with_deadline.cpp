@@ -85,8 +85,8 @@ class Sink {
 
 }  // namespace
 
-std::size_t patient_write(int descriptor, std::string_view text,
-                          std::chrono::milliseconds patience) noexcept {
+std::size_t write_with_deadline(int descriptor, std::string_view text,
+                                std::chrono::milliseconds patience) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto latest = start + 20 * patience;  // for a text that is read, but slowly

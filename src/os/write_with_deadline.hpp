@@ -12,6 +12,7 @@ namespace tutti {
 /// whether or not the descriptor would block: what others share of it is left as it is. (A file is written to
 /// as fast as it goes.) No signal comes of it: neither SIGPIPE, where nobody will read any more, nor SIGXFSZ,
 /// where a file may not become longer.
-std::size_t patient_write(int descriptor, std::string_view text, std::chrono::milliseconds patience) noexcept;
+std::size_t write_with_deadline(int descriptor, std::string_view text,
+                                std::chrono::milliseconds patience) noexcept;
 
 }  // namespace tutti

@@ -45,7 +45,7 @@ std::optional<std::string> read_setting(std::string_view name, std::string_view 
     return std::nullopt;
   }
   return fmt::format("max_split_size_mb, garbage_collection_threshold or expandable_segments, not \"{}\"",
-                     shown_text(name, 40));
+                     quoted_text(name, 40));
 }
 
 }  // namespace

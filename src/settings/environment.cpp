@@ -106,7 +106,7 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
     if (!value) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("environment variable {} is \"{}\", expected {}", variable,
-                              shown_text(text, longest_shown), expected));
+                              quoted_text(text, longest_shown), expected));
     }
     member = *value;
   };
@@ -144,7 +144,7 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
     if (const auto* const expected = std::get_if<std::string>(&parsed)) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("environment variable TUTTI_ALLOC_CONF is \"{}\", expected {}",
-                              shown_text(text, longest_shown), *expected));
+                              quoted_text(text, longest_shown), *expected));
     }
     result.allocators = std::get<AllocatorSettings>(parsed);
   }

@@ -27,7 +27,7 @@ void log(LogLevel level, std::string_view label, std::string_view message) noexc
     if (lost != 0) text += fmt::format("tutti: warning: {} earlier messages could not be written\n", lost);
     text += fmt::format("tutti: {}{}\n", label, message);
     const std::size_t written =
-        patient_write(STDERR_FILENO, text, lost == 0 ? log_patience : std::chrono::milliseconds(0));
+        write_with_deadline(STDERR_FILENO, text, lost == 0 ? log_patience : std::chrono::milliseconds(0));
     if (written == text.size()) {
       is_cut.store(false);
       return;

@@ -80,7 +80,7 @@ class TopologyFile {
   explicit TopologyFile(std::string path) : path_(std::move(path)) {
     const FileText file = read_named_file(path_);
     if (!file.text) {
-      refuse(fmt::format("topology '{}'", shown_text(path_, longest_name)),
+      refuse(fmt::format("topology '{}'", quoted_text(path_, longest_name)),
              fmt::format("neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file ({})",
                          file.complaint));
     }
@@ -89,7 +89,7 @@ class TopologyFile {
     } catch (const json::exception& error) {
       // It repeats what it has read last, all of it.
       refuse(fmt::format("topology file '{}'", path_),
-             fmt::format("not valid JSON: {}", shown_text(error.what(), longest_reason)));
+             fmt::format("not valid JSON: {}", quoted_text(error.what(), longest_reason)));
     }
     if (!document_.is_object()) refuse(fmt::format("topology file '{}'", path_), "expected a JSON object");
   }

@@ -198,7 +198,7 @@ TEST(Environment, TakesOrRefusesWhateverItHolds) {
       } catch (const Error& error) {
         ++refused;
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-        EXPECT_TRUE(test::mentions(error.what(), {variable, shown_text(value, 200), "expected"}));
+        EXPECT_TRUE(test::mentions(error.what(), {variable, quoted_text(value, 200), "expected"}));
       }
     }
     EXPECT_GT(taken, 20) << variable;

@@ -110,7 +110,7 @@ CompilerRun run_any(const std::string& given, const std::string& source, const s
       refuse_to_compile(fmt::format("TUTTI_JIT_CXX is \"{}\", which is taken as one file name and cannot be "
                                     "started: {}, expected the path of "
                                     "one C++ compiler, or its name as PATH finds it, without options",
-                                    shown_text(given, 200), reason),
+                                    quoted_text(given, 200), reason),
                         error);
     }
     if (std::ranges::find(exhaustions, error) != exhaustions.end())

@@ -35,7 +35,7 @@ void append_line(const std::string& path, std::string_view text) {
   const std::string line = fmt::format("{}\n", text);
   const Descriptor file(open(path.c_str(), flags, permissions));
   if (!file.is_open()) fail(errno);
-  if (patient_write(file.number(), line, log_patience) < line.size()) fail(errno);
+  if (write_with_deadline(file.number(), line, log_patience) < line.size()) fail(errno);
 }
 
 /// What one side of a link has announced.
