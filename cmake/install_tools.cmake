@@ -25,28 +25,20 @@ install(
 # Scripts find what they import beside themselves; the commands are links to them.
 set(tutti_scripts ${CMAKE_INSTALL_DATADIR}/tutti/perf)
 install(
-  PROGRAMS
-    perf/compare/report.py
-    perf/compare/compare_torch.py
-    perf/compare/compare_torch_symmetric.py
-    perf/compare/compare_mpi.py
-    perf/compare/compare_builds.py
+  PROGRAMS perf/compare/report.py perf/compare/compare_torch.py perf/compare/compare_builds.py
   DESTINATION ${tutti_scripts}
   COMPONENT tools
 )
-install(FILES perf/compare/command.py perf/compare/whole_file.py DESTINATION ${tutti_scripts} COMPONENT tools)
+install(
+  FILES perf/compare/command.py perf/compare/programs.py perf/compare/whole_file.py
+  DESTINATION ${tutti_scripts}
+  COMPONENT tools
+)
 install(DIRECTORY perf/compare/reporting DESTINATION ${tutti_scripts} COMPONENT tools PATTERN __pycache__ EXCLUDE)
 cmake_path(ABSOLUTE_PATH tutti_scripts BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_scripts_dir)
 cmake_path(RELATIVE_PATH tutti_scripts_dir BASE_DIRECTORY ${tutti_bindir})
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/commands)
-foreach(
-  script
-  report
-  compare_torch
-  compare_torch_symmetric
-  compare_mpi
-  compare_builds
-)
+foreach(script report compare_torch compare_builds)
   string(REPLACE _ - command tutti-perf-${script})
   file(CREATE_LINK ${tutti_scripts_dir}/${script}.py ${PROJECT_BINARY_DIR}/commands/${command} SYMBOLIC)
   install(FILES ${PROJECT_BINARY_DIR}/commands/${command} DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

@@ -26,13 +26,13 @@ import json
 import os
 import platform
 import sys
-import tempfile
 
 from command import fail, must_take_files, write_files
 from command import run as run_command
-from compare_mpi import document_of, format_size, launcher, number, output_of
-from compare_torch import find_program
-from reporting.builds import SCHEMA, counts, fastest, joined, times_of
+from programs import commit_of_sources, document_of, find_program, launcher
+from reporting.builds import SCHEMA, beside_peer, comparisons_in, counts, is_slower, joined
+from reporting.markdown import row
+from reporting.series import format_size
 
 OPERATIONS = (
     "broadcast",
@@ -67,6 +67,12 @@ TABLES = {
     "faces": Table(FREE_FUNCTIONS, "1M", are_faces=True),
 }
 SLOWER = 3  # as an exit status, like tutti-perf's own
+
+
+def number(text):
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1")
+    return int(text)
 
 
 def arguments():
@@ -104,41 +110,37 @@ def run(given, programs, name, side):
     words += ["-g", str(given.n)] if table.are_faces else []
     words += ["-b", given.b, "-e", given.e or table.largest, "-f", given.f, *table.further]
     words += ["--peer", given.peer] if given.peer and side == "after" else []
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "run.json")
-        return document_of([*words, "-J", file], file, (0, 1))
+    return document_of(words, accepted=(0, 1))
 
 
-def listed(times):
-    return ", ".join(f"{time:.4g}" for time in times)
+def measure(given, programs, table):
+    """The documents of all runs of both sides, which take turns in going first."""
+    sides = {"before": [], "after": []}
+    for done in range(given.r):
+        print(f"{table}: run {done + 1} of {given.r}", file=sys.stderr)
+        for side in ("before", "after") if done % 2 == 0 else ("after", "before"):
+            sides[side].append(run(given, programs, table, side))
+    return sides
 
 
-def line_of(row):
-    (operation, size, place), before, after, ratio = row
-    where = place.replace("_", " ")
-    return f"| `{operation}` | {format_size(size)} | {where} | {listed(before)} | {listed(after)} | {ratio:.3f} |"
+def slower_of(rows, before, tolerance):
+    """A table of the rows that are slower, if there are any; `before` names what is in their first column of times."""
+    slower = sorted((line for line in rows if is_slower(line, tolerance)), key=lambda line: -line[3])
+    if not slower:
+        return ""
+    text = row(["slower", "payload", "", f"{before}, µs", "after, µs", "ratio"]) + "|---|--:|---|---|---|--:|\n"
+    for (operation, size, place), *times, ratio in slower:
+        listed = (", ".join(f"{time:.4g}" for time in side) for side in times)
+        text += row([f"`{operation}`", format_size(size), place.replace("_", " "), *listed, f"{ratio:.3f}"])
+    return f"\n{text}"
 
 
-def text_of(table, rows, tolerance):
-    """The text, and how many figures are slower."""
-    slower = sorted((row for row in rows if row[3] > 1 + tolerance / 100), key=lambda row: -row[3])
-    lines = [f"### {table}", "", counts(rows, tolerance)]
-    if slower:
-        lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
-    lines += [line_of(row) for row in slower]
-    return "\n".join(lines), len(slower)
-
-
-def text_of_peer(peer, rows, tolerance):
-    """What is slower than the peer, of rows that have its times in place of those before."""
-    slower = [row for row in rows if row[3] > 1 + tolerance / 100]
-    lines = [
-        f"Beside {peer}, in the fastest of its modes, in the same runs: {len(rows)} figures, slower {len(slower)}."
-    ]
-    if slower:
-        lines += ["", f"| slower | payload | | {peer}, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
-    lines += [line_of(row) for row in sorted(slower, key=lambda row: -row[3])]
-    return "\n".join(lines)
+def text_of(given, comparison):
+    rows, peers = joined(comparison.before, comparison.after), joined(comparison.peer, comparison.after)
+    text = f"### {comparison.table}\n\n{counts(rows, given.tolerance)}\n{slower_of(rows, 'before', given.tolerance)}"
+    if peers:
+        text += f"\n{beside_peer(peers, given.tolerance)}\n{slower_of(peers, given.peer, given.tolerance)}"
+    return text
 
 
 def facts_of(given, measured):
@@ -147,72 +149,52 @@ def facts_of(given, measured):
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "before": f"commit {before.get('commit') or given.base_commit or 'unknown'}, tutti {before.get('version')}",
-        "after": f"commit {after.get('commit') or output_of('git', 'describe', '--always', '--dirty')}, "
-        f"tutti {after.get('version')}",
+        "after": f"commit {after.get('commit') or commit_of_sources()}, tutti {after.get('version')}",
         "devices": f"{len(devices)} x {devices[0]}",
-        "driver": after.get("driver"),
-        "cuda": after.get("cuda"),
-        "nccl": after.get("nccl"),
-        "peer": after.get("peer"),
+        **{name: after.get(name) for name in ("driver", "cuda", "nccl", "peer")},
         "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
         "runs": f"{given.r} of each side, in turns",
         "processors": given.cpus or "any",
     }
 
 
-def base_of(folder, facts, what=""):
+def base_of(folder, facts):
     """The first name of the day that is not taken yet, without its ending."""
     count, _, name = facts["devices"].partition(" x ")
     short = "".join(letter if letter.isalnum() else "-" for letter in name.removeprefix("NVIDIA "))
-    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}{what}")
+    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}")
     base, following = first, 2
     while os.path.exists(base + ".json.gz") or os.path.exists(base + ".md"):
         base, following = f"{first}-{following}", following + 1
     return base
 
 
-def write(given, facts, texts, measured):
-    os.makedirs(given.out, exist_ok=True)
-    base = base_of(given.out, facts)
+def write(folder, facts, text, measured):
+    os.makedirs(folder, exist_ok=True)
+    base = base_of(folder, facts)
     document = json.dumps({"schema": SCHEMA, **facts, "tables": measured}) + "\n"
-    text = "# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
-    text += "\n" + "\n\n".join(texts) + "\n"
-    write_files("--out", {base + ".json.gz": gzip.compress(document.encode()), base + ".md": text})
+    head = "# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    write_files("--out", {base + ".json.gz": gzip.compress(document.encode()), base + ".md": f"{head}\n{text}"})
 
 
 def main():
     given = arguments()
     must_take_files("--out", given.out)
     programs = {"before": given.base and find_program(given.base), "after": find_program(given.program)}
-    measured = {}
-    for table in given.t:
-        sides = {"before": [], "after": []}
-        for done in range(given.r):
-            print(f"{table}: run {done + 1} of {given.r}", file=sys.stderr)
-            for side in ("before", "after") if done % 2 == 0 else ("after", "before"):
-                sides[side].append(run(given, programs, table, side))
-        measured[table] = sides
-    texts, slower = [], 0
-    for table, sides in measured.items():
-        after = fastest(times_of(sides["after"]))
-        rows = joined(fastest(times_of(sides["before"])), after)
-        if not rows:
-            fail(f"{table}: the sides have no figures in common")
-        text, number_slower = text_of(table, rows, given.tolerance)
-        if given.peer:
-            peers = fastest(times_of(sides["after"], lambda by: by != "tutti"))
-            text += "\n\n" + text_of_peer(given.peer, joined(peers, after), given.tolerance)
-        texts.append(text)
-        slower += number_slower
-    print("\n\n".join(texts))
+    measured = {table: measure(given, programs, table) for table in given.t}
+    facts = facts_of(given, measured)
+    comparisons = comparisons_in("", {"schema": SCHEMA, **facts, "tables": measured})
+    rows = {comparison.table: joined(comparison.before, comparison.after) for comparison in comparisons}
+    for table in (table for table, own in rows.items() if not own):
+        fail(f"{table}: the sides have no figures in common")
+    text = "\n".join(text_of(given, comparison) for comparison in comparisons)
+    print(text, end="")
     if given.out:
-        write(given, facts_of(given, measured), texts, measured)
-    wrong = sum(
-        document["summary"]["wrong"] or 0 for sides in measured.values() for runs in sides.values() for document in runs
-    )
-    if wrong:
+        write(given.out, facts, text, measured)
+    documents = [document for sides in measured.values() for runs in sides.values() for document in runs]
+    if wrong := sum(document["summary"]["wrong"] or 0 for document in documents):
         fail(f"{wrong} wrong elements")
-    sys.exit(SLOWER if slower else 0)
+    return SLOWER if any(is_slower(line, given.tolerance) for own in rows.values() for line in own) else 0
 
 
 if __name__ == "__main__":

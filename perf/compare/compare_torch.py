@@ -9,21 +9,18 @@ is enqueued, waited for once, divided by its length; median of several batches);
 GPUs. tutti is measured first; PyTorch gets as many batches, as long, and as many sets of buffers as tutti's eager calls of
 that size had. Inputs rotate over these sets, beyond the caches. Every element of every result is checked. Both sides return
 new tensors, which their caching allocators provide, or, of what is on its device already, the input itself. Beside them
-stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent. All-reduces between processes
-are compared by compare_torch_symmetric.py.
+stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent.
 """
 
 import argparse
-import glob
 import json
 import os
-import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 
 from command import ResultFile, fail, run
+from programs import document_of, find_program
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
@@ -61,18 +58,6 @@ def arguments():
     if given.b < 4 or given.e < given.b or given.f < 2:
         parser.error("expected 4 <= -b <= -e and -f of 2 or more")
     return given
-
-
-def find_program(path):
-    if path is None:
-        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-        built = glob.glob(os.path.join(root, "build", "*", "perf", "tutti-perf"))
-        path = max(built, key=os.path.getmtime) if built else shutil.which("tutti-perf")
-        if path is None:
-            fail("no build/*/perf/tutti-perf, nor tutti-perf on the PATH: build it first, or name it with --program")
-    if not os.access(path, os.X_OK):
-        fail(f"'{path}' is not a program")
-    return path
 
 
 # --- What is measured -------------------------------------------------------------------------------------------------
@@ -218,17 +203,6 @@ def measure_torch(torch, case, plan):
     }
 
 
-def run_tutti(program, words):
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "tutti.json")
-        done = subprocess.run([program, *words, "--backend", "cuda", "-J", file], capture_output=True, text=True)
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
-            fail(f"tutti-perf {' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
-        with open(file, encoding="utf-8") as stream:
-            return json.load(stream)
-
-
 def tutti_figures(row):
     # A broadcast hands the root its own tensor back: of given outputs, that is the in-place form.
     in_place = row["operation"].startswith("broadcast") and row["in_place"] is not None
@@ -305,11 +279,11 @@ FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent
 
 
 def tutti_documents(given, program, gpus, form):
-    common = ["-g", str(gpus), *FORMS[form]]
+    common = ["-g", str(gpus), *FORMS[form], "--backend", "cuda"]
     sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
-    documents = [run_tutti(program, [*OPERATIONS, *sweep, *common])]
+    documents = [document_of([program, *OPERATIONS, *sweep, *common])]
     for name in given.tensors:
-        documents.append(run_tutti(program, [*OPERATIONS[4:], "--tensors", name, *common]))
+        documents.append(document_of([program, *OPERATIONS[4:], "--tensors", name, *common]))
     return documents
 
 

@@ -66,14 +66,28 @@ def joined(before, after):
     ]
 
 
+def is_slower(line, tolerance):
+    """Whether a line of `joined` is slower by more than so many per cent."""
+    return line[3] > 1 + tolerance / 100
+
+
 def counts(rows, tolerance):
     """A sentence on how many of the rows are faster and slower."""
     faster = sum(ratio < 1 - tolerance / 100 for *_, ratio in rows)
-    slower = sum(ratio > 1 + tolerance / 100 for *_, ratio in rows)
+    slower = sum(is_slower(line, tolerance) for line in rows)
     mean = math.exp(statistics.fmean(math.log(ratio) for *_, ratio in rows))
     return (
         f"{len(rows)} figures; after over before {mean:.3f} in the geometric mean; "
         f"more than {tolerance:g} % faster {faster}, slower {slower}."
+    )
+
+
+def beside_peer(rows, tolerance):
+    """A sentence on how many of the rows, in which the peer's times are those before, are slower."""
+    behind = sum(is_slower(line, tolerance) for line in rows)
+    return (
+        f"{behind or 'None'} of {len(rows)} with a peer's beside them {'are' if behind > 1 else 'is'} "
+        f"more than {tolerance:g} % slower than the fastest of its modes."
     )
 
 
@@ -130,9 +144,7 @@ def section_of(comparison, tolerance=3):
     if rows := joined(comparison.before, comparison.after):
         text += counts(rows, tolerance) + "\n"
     if rows := joined(comparison.peer, comparison.after):
-        behind = sum(ratio > 1 + tolerance / 100 for *_, ratio in rows)
-        text += f"{behind or 'None'} of {len(rows)} with a peer's beside them {'are' if behind > 1 else 'is'} "
-        text += f"more than {tolerance:g} % slower than the fastest of its modes.\n"
+        text += beside_peer(rows, tolerance) + "\n"
     return text + "\n"
 
 
