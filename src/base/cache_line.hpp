@@ -8,8 +8,8 @@ namespace tutti {
 
 inline constexpr std::size_t cache_line_bytes = 64;
 
-/// For containers that one thread writes to while others do the same to theirs: their memory shares no cache
-/// line with anything else.
+/// Allocates memory that shares no cache line with other allocations. Containers that different threads write
+/// to at the same time use it to avoid false sharing.
 template <class T>
 struct CacheLineAllocator {
   using value_type = T;

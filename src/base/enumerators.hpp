@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// Throws Error(invalid_argument) unless `value` is one of the enumerators, which are numbered from 0 to
-/// `last`. The message begins with the function and calls the value by `argument`.
+/// Throws Error(invalid_argument) unless `value` is an enumerator, numbered from 0 to `last`. The message
+/// begins with `function` and calls the value `argument`.
 template <class Enum>
 void require_enumerator(Enum value, Enum last, std::string_view function, std::string_view argument) {
   if (static_cast<unsigned>(value) <= static_cast<unsigned>(last)) return;

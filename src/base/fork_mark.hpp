@@ -6,18 +6,19 @@
 
 namespace tutti {
 
-/// Tells children forked off later from the process that made it. In them, other threads' locks are held for
-/// ever.
+/// Tells whether the calling process is the one that made the mark, or a child forked off later. In such a
+/// child, locks that other threads held stay locked for ever.
 class ForkMark {
  public:
   [[nodiscard]] bool is_in_child() const noexcept {
     return forks.load(std::memory_order_relaxed) != made_at_;
   }
-  /// In the child. `Runtime` sees to it.
+  /// Is called in the child after each fork (by `Runtime`).
   static void count_fork() noexcept { forks.fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  static inline std::atomic<std::uint32_t> forks{0};  ///< to this process, along the line of its parents
+  static inline std::atomic<std::uint32_t> forks{
+      0};  ///< number of forks between the first process and this one
   std::uint32_t made_at_ = forks.load(std::memory_order_relaxed);
 };
 

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-/// A size for people: "512 bytes", "1.50 GiB".
+/// Formats a size for people: "512 bytes", "1.50 GiB".
 [[nodiscard]] std::string format_bytes(std::size_t bytes);
 
 }  // namespace tutti

@@ -7,9 +7,9 @@
 
 namespace tutti {
 
-/// A mutex for what takes tens of nanoseconds. Locking one that nobody else wants takes one atomic exchange,
-/// and unlocking a plain store, as it need not find out whether anybody sleeps: who has to wait looks for a
-/// while first, then naps between looks. Neither fair nor recursive.
+/// A spinning mutex for critical sections of tens of nanoseconds. Locking without contention takes one atomic
+/// exchange; unlocking is a plain store, because waiting threads spin and then sleep for short intervals and
+/// need no wake-up. It is neither fair nor recursive.
 class LightMutex {
  public:
   LightMutex() = default;
@@ -25,7 +25,8 @@ class LightMutex {
   void unlock() noexcept { is_locked_.clear(std::memory_order_release); }
 
  private:
-  static constexpr int looks = 200;  ///< some microseconds, as long as falling asleep and waking up take
+  static constexpr int looks =
+      200;  ///< some microseconds, about as long as falling asleep and waking up take
   static constexpr std::chrono::microseconds nap{50};
 
   void wait() noexcept {

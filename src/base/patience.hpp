@@ -8,10 +8,10 @@
 
 namespace tutti {
 
-/// Longer waits would not fit where time is counted in nanoseconds.
+/// Upper bound of every timeout: longer ones would overflow counts of nanoseconds.
 inline constexpr std::chrono::milliseconds longest_limit = std::chrono::hours(24 * 365);
 
-/// What the calling thread's innermost `PatienceGuard` says; nothing without one.
+/// Returns the patience of the calling thread's innermost `PatienceGuard`, or nothing if there is none.
 [[nodiscard]] std::optional<std::chrono::milliseconds> current_patience() noexcept;
 
 }  // namespace tutti

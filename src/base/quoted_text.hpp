@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// For messages: one line of at most `longest` characters, whatever others have written. What cannot be
-/// printed is a question mark.
+/// Returns `text`, which may come from users or other programs, as one printable line for a message: it is
+/// cut to `longest` characters, and characters that cannot be printed become question marks.
 [[nodiscard]] inline std::string quoted_text(std::string_view text, std::size_t longest = 60) {
   constexpr std::string_view end = "...";
   std::string line(text.substr(0, longest));

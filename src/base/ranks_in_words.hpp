@@ -10,7 +10,8 @@
 
 namespace tutti {
 
-/// "rank 1", "ranks 1, 2 and 5"; of very many, the first; empty of none.
+/// Lists ranks in words: "rank 1", "ranks 1, 2 and 5". Beyond 16 ranks, only the first 16 are listed and the
+/// others are counted. No ranks give an empty text.
 [[nodiscard]] inline std::string ranks_in_words(const std::vector<int>& ranks) {
   constexpr std::size_t most = 16;
   if (ranks.empty()) return {};

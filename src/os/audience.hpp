@@ -5,10 +5,10 @@
 
 namespace tutti {
 
-/// Limits who may open memory that a process shares, among those who know by which numbers it is found.
+/// Says which users' processes may open memory that a process shares, provided that they know its handle.
 enum class Audience : std::uint8_t {
-  anyone,     ///< processes of any user: ranks may be of different ones
-  same_user,  ///< processes of the user that the sharing process runs as at that time, and of root
+  anyone,     ///< processes of any user: ranks may belong to different ones
+  same_user,  ///< processes of the user that the sharing process runs as when it is asked, and of root
 };
 
 }  // namespace tutti

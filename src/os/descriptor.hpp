@@ -13,14 +13,15 @@
 
 namespace tutti {
 
-/// An open file of the library's own; there are no others. Closed when destroyed, and by `exec`.
+/// Owns a file descriptor of the library; the library opens files in no other way. It is closed on
+/// destruction and by `exec`.
 ///
-/// Its number is none of the standard streams', 0 to 2, also where the program was started with these closed:
-/// else what the program prints would go there.
+/// Its number is above 2 even if the program was started with standard streams closed: otherwise the
+/// program's output would go to this file.
 class Descriptor {
  public:
   Descriptor() noexcept = default;
-  /// Takes what a system call has returned, -1 and its errno if that failed.
+  /// Takes ownership of a system call's result, which is -1, with an `errno`, if the call failed.
   explicit Descriptor(int number) noexcept : number_(number) {
     if (number < 0 || number >= first) return;
     number_ = fcntl(number, F_DUPFD_CLOEXEC, first);
@@ -38,9 +39,9 @@ class Descriptor {
   ~Descriptor() { close(); }
 
   [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
-  /// -1 if it is not open.
+  /// Returns the descriptor's number, or -1 if it is not open.
   [[nodiscard]] int number() const noexcept { return number_; }
-  /// The caller closes it from now on.
+  /// Gives the descriptor up: the caller closes it.
   [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
   void close() noexcept {
     if (is_open()) ::close(release());
@@ -52,7 +53,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// What a file holds. Nothing if there is none, or what is there cannot be read: a directory, for instance.
+/// Reads a whole file. Returns nothing if there is none or it cannot be read, as with a directory.
 [[nodiscard]] inline std::optional<std::string> contents_of(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!file.is_open()) return std::nullopt;
@@ -67,7 +68,7 @@ class Descriptor {
   }
 }
 
-/// The first line of a file, without its end; empty if it cannot be read.
+/// Reads the first line of a file, without its end. Returns an empty text if the file cannot be read.
 [[nodiscard]] inline std::string first_line_of(const std::string& path) {
   const std::string text = contents_of(path).value_or("");
   return text.substr(0, text.find('\n'));

@@ -16,37 +16,39 @@
 
 namespace tutti {
 
-/// Where other processes of the host get descriptors of this one: a socket, and a thread that answers those
-/// who know a descriptor's token, and are of its audience, as the system tells of who connects.
+/// Hands descriptors of this process to other processes of the host: a thread listens on a socket and answers
+/// clients that know a descriptor's token and belong to its audience. The kernel reports who a client is.
 ///
-/// It takes no permission but that: /proc/PID/fd, by which it goes without a thread, is closed to processes
-/// of another user or user namespace, to those with fewer capabilities, and of programs that may not be read.
-/// Numbers here are drawn by chance; who learns them is told by whoever offers. Thread-safe.
+/// No other permission is needed. The alternative, /proc/PID/fd, needs no thread, but the kernel refuses it
+/// across users and user namespaces, to processes with fewer capabilities, and for programs whose file may
+/// not be read. Addresses and tokens are random numbers; whoever offers a descriptor passes them on.
+/// Thread-safe.
 class DescriptorPort {
  public:
-  /// The process's one, made where there is none: it ends with its last owner. Throws Error(out_of_memory) if
-  /// the system has not got what it takes.
+  /// Returns the process's port, creating it if there is none. It is destroyed with its last owner. Throws
+  /// Error(out_of_memory) if the system lacks the resources.
   [[nodiscard]] static std::shared_ptr<DescriptorPort> get();
-  /// Whether it is this process's one that has this address.
+  /// Returns whether `address` is that of this process's port.
   [[nodiscard]] static bool is_own(std::uint64_t address);
   DescriptorPort(const DescriptorPort&) = delete;
   DescriptorPort& operator=(const DescriptorPort&) = delete;
   ~DescriptorPort();
 
-  /// What others find it by; not 0. Different from that of any other process, whatever number that has.
+  /// Returns the number by which other processes find this port. It is not 0, and differs from that of every
+  /// other process even if process ids coincide.
   [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
-  /// Returns what that audience fetches it by, which is not 0, until it is withdrawn: the same for the same
-  /// descriptor and audience.
+  /// Returns the token by which that audience fetches the descriptor until it is withdrawn. It is not 0. The
+  /// same descriptor and audience always give the same token.
   [[nodiscard]] std::uint64_t offer(int descriptor, Audience audience);
-  /// Nobody can fetch it any more. Comes before it is closed.
+  /// Stops offering a descriptor. Call it before the descriptor is closed.
   void withdraw(int descriptor) noexcept;
-  /// Listens also on a name in /tmp, until it ends. Sockets with other names are found only by processes of
-  /// the same network namespace. Throws Error(unsupported).
+  /// Also listens on a socket file in /tmp from now on: abstract socket names are visible only within one
+  /// network namespace. Throws Error(unsupported).
   void listen_in_files();
 
-  /// Gets a descriptor from another process, or from this one. Throws Error(peer_unavailable) if it is not
-  /// offered there, or not to this process's user, or if the process has not answered for ten seconds, being
-  /// stopped.
+  /// Fetches a descriptor from another process, or from this one. Throws Error(peer_unavailable) if that
+  /// process does not offer it, or not to this process's user, or has not answered for ten seconds because it
+  /// is stopped.
   [[nodiscard]] static Descriptor fetch(std::uint64_t address, std::uint64_t token);
 
  private:
@@ -66,7 +68,7 @@ class DescriptorPort {
   const Descriptor listener_;
   const Descriptor bell_;
   std::mutex mutex_;
-  Descriptor file_listener_;                ///< guarded by `mutex_`, like what follows
+  Descriptor file_listener_;                ///< guarded by `mutex_`, as are the members below
   std::map<std::uint64_t, Offer> offered_;  ///< by token
   std::atomic<bool> is_stopping_ = false;
   backend::Thread thread_;

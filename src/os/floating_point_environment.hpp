@@ -4,19 +4,20 @@
 #include <cfenv>
 #include <cstdint>
 
-/// The floating-point environment in which the library computes: rounding to nearest, subnormal numbers as
-/// they are, no traps. The system hands a thread's own on to every thread that it starts, and programs change
-/// it: by `fesetround`, by code that a compiler has made for speed (`-ffast-math`).
+/// Sets the floating-point environment in which the library computes: rounding to nearest, subnormal numbers
+/// kept, no traps. A new thread inherits the environment of the thread that starts it, and programs change
+/// theirs with `fesetround` or with code compiled for speed (`-ffast-math`).
 namespace tutti::backend {
 
-/// Of the calling thread: what decides results. Some nanoseconds each.
+/// Holds those settings of the calling thread's floating-point environment that affect results. Each function
+/// takes some nanoseconds.
 class FloatingPointEnvironment {
  public:
   [[nodiscard]] static FloatingPointEnvironment current() noexcept;
   void use() const noexcept;
-  /// Whether results are those of the default one.
+  /// Returns whether results are those of the default environment.
   [[nodiscard]] bool is_default() const noexcept;
-  /// The default one, else as this one.
+  /// Returns a copy whose result-affecting settings are the default ones.
   [[nodiscard]] FloatingPointEnvironment as_default() const noexcept;
 
  private:
@@ -38,10 +39,11 @@ class FloatingPointEnvironment {
 #endif
 };
 
-/// The calling thread computes in the default environment while this exists, and as before afterwards.
+/// Puts the calling thread into the default environment for the scope's lifetime, and restores the previous
+/// one afterwards.
 ///
-/// What is computed in a scope is to be behind a call that is not inlined: to a compiler, arithmetic does not
-/// depend on the environment, and may move.
+/// The arithmetic has to be behind a call that is not inlined: compilers assume that it does not depend on
+/// the environment, and may move it out of the scope.
 class FloatingPointScope {
  public:
   FloatingPointScope() noexcept : before_(FloatingPointEnvironment::current()) {
@@ -57,8 +59,7 @@ class FloatingPointScope {
   const FloatingPointEnvironment before_;
 };
 
-/// The calling thread, which is the library's own, computes in the default environment, whatever has run on
-/// it.
+/// Puts the calling thread, which is one of the library's own, into the default environment for good.
 inline void use_default_floating_point() noexcept {
   const FloatingPointEnvironment now = FloatingPointEnvironment::current();
   if (!now.is_default()) now.as_default().use();

@@ -5,14 +5,14 @@
 
 namespace tutti {
 
-/// Makes a file of memory `bytes` long, and takes all of them from the system now. Returns 0, or the error
-/// number why that cannot be had.
+/// Extends a memory file to `bytes` and reserves all of them now. Returns 0, or the error number if that is
+/// impossible.
 ///
-/// Signals, however often they come, do not keep it from ending, and the process may go beyond its limit on
-/// the length of files (`ulimit -f`) without being killed: that is EFBIG.
+/// Signals do not keep it from finishing, however often they come. Exceeding the process's limit on file
+/// length (`ulimit -f`) gives EFBIG instead of killing the process.
 [[nodiscard]] int reserve(int descriptor, std::size_t bytes) noexcept;
 
-/// The limit, in bytes; SIZE_MAX if there is none.
+/// Returns the process's limit on file length in bytes, or SIZE_MAX if there is none.
 [[nodiscard]] std::size_t longest_file() noexcept;
 
 }  // namespace tutti

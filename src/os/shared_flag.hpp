@@ -7,35 +7,35 @@
 #include <cstdint>
 #include <string_view>
 
-/// Words by which streams are ordered. Those between processes lie in memory that all of them map, and that
-/// each has registered with its backend (`Backend::register_pinned`), or in that of a device; those of one
-/// process in pinned memory.
+/// Flags in shared memory that order streams. Flags between processes lie in memory that all of them map and
+/// have registered with their backend (`Backend::register_pinned`), or in device memory; flags within one
+/// process lie in pinned memory.
 namespace tutti::backend {
 
-/// A number that only grows, in steps of its one writer at a time; it may pass 2^32 and begin anew.
+/// A counter that only grows. It has one writer at a time, and wraps around at 2^32.
 struct alignas(64) SharedFlag {
   std::atomic<std::uint32_t> value{0};
   std::atomic<std::uint32_t> sleepers{0};  ///< host threads that sleep until it changes
-  /// A flag that tells of a round says here which one it is (`RoundNumber`); others leave it alone.
+  /// Number of the round that the flag reports (`RoundNumber`); flags that report no round leave it alone.
   std::atomic<std::uint64_t> round{0};
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// The number of a round as flags and lines carry it: how many rounds the team has made with it, in 48 bits,
-/// and above them the mark of the call that it belongs to. The mark is 0 for calls that are made at once. A
-/// captured call has one of its own, so that its replays are told from those of others; the numbers of two
-/// captured calls give the same mark if they are a multiple of `marks` apart. The highest bit is free for
-/// other uses. On GPUs, too.
+/// A round's number as flags and lines carry it: the lower 48 bits count the rounds that the team has made,
+/// the bits above hold the mark of the call that the round belongs to. The mark is 0 for calls that are
+/// executed at once; a captured call has its own, which tells its replays from those of other calls. Two
+/// captured calls share a mark only if their numbers differ by a multiple of `marks`. The highest bit is free
+/// for other uses. Kernels use the same format.
 struct RoundNumber {
   static constexpr std::uint32_t count_bits = 48;
   static constexpr std::uint64_t marks = (std::uint64_t{1} << 15U) - 1;
 
-  /// What is added to the count in replays of a captured call, which has this number among all calls.
+  /// Returns the mark, shifted into place, of replays of the captured call with this number.
   [[nodiscard]] static constexpr std::uint64_t mark_of_replays(std::uint64_t call) noexcept {
     return (1 + call % marks) << count_bits;
   }
-  /// True if whoever has written `found` has come to the round `wanted` in the same call, or past it.
+  /// Returns whether the writer of `found` has reached or passed the round `wanted` of the same call.
   [[nodiscard]] static constexpr bool has_come(std::uint64_t found, std::uint64_t wanted) noexcept {
     // The difference of the counts, without the marks.
     const auto ahead = static_cast<std::int64_t>((found - wanted) << (64 - count_bits));
@@ -43,12 +43,12 @@ struct RoundNumber {
   }
 };
 
-/// Whether a flag that holds `value` has come to `target`. Right as long as they are less than 2^31 apart.
+/// Returns whether a flag that holds `value` has reached `target`. Both must be less than 2^31 apart.
 [[nodiscard]] constexpr bool has_reached(std::uint32_t value, std::uint32_t target) noexcept {
   return static_cast<std::int32_t>(value - target) >= 0;
 }
 
-/// Why a process gives up.
+/// Says why a process has given up.
 struct alignas(64) AbortReason {
   std::uint32_t code = 0;  ///< an ErrorCode
   std::uint32_t length = 0;
@@ -57,34 +57,35 @@ struct alignas(64) AbortReason {
   [[nodiscard]] std::string_view text() const noexcept { return {bytes.data(), length}; }
 };
 
-/// Where the first process that gives up says so; everyone who waits for a flag looks at it. The reasons of
-/// all processes, one each, lie behind it: a process that is killed or stopped before it has written its own
-/// has not given up yet, and keeps no other from doing so.
+/// Records which process was the first to give up; everyone who waits for a flag checks it. The reasons of
+/// all processes, one each, follow it in memory, so a process that is killed or stopped while it writes its
+/// reason does not keep others from giving up.
 struct alignas(64) AbortWord {
   static constexpr std::uint32_t running = 0;
 
-  std::atomic<std::uint32_t> state{running};  ///< or the number of the process that gave up, from 1
+  std::atomic<std::uint32_t> state{running};  ///< or the number, from 1, of the process that gave up
 
   [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) != running; }
-  /// The reason, once the word is set.
+  /// Returns the reason. Call it only once the word is set.
   [[nodiscard]] const AbortReason& reason() const noexcept;
-  /// Sets the word if it is not set yet; a long reason is cut. True if this reason is the one. Thread-safe.
+  /// Sets the word unless it is set already; a long reason is cut. Returns whether this reason is the one
+  /// that counts. Thread-safe.
   bool set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
 };
 
-/// Counts the flag up, as a bell that many may ring at once.
+/// Increments the flag and wakes those who sleep on it. Several threads may do so at once.
 void ring(SharedFlag& bell) noexcept;
-/// Sleeps until the bell has been rung after it stood at `seen`, for `milliseconds` at most.
+/// Sleeps until the bell is rung after it stood at `seen`, but for `milliseconds` at most.
 void wait_for_ring(SharedFlag& bell, std::uint32_t seen, int milliseconds) noexcept;
 /// Stores `value` and wakes host threads that sleep on the flag.
 void set_flag(SharedFlag& flag, std::uint32_t value) noexcept;
 /// Stores the number of a round (`RoundNumber`) and wakes host threads that sleep on the flag.
 void set_round(SharedFlag& flag, std::uint64_t round) noexcept;
-/// Blocks the calling thread until the flag has come to `value`, for `milliseconds` at most, or until the
-/// word is set. True if the flag has come there.
+/// Blocks the calling thread until the flag reaches `value` or the word is set, but for `milliseconds` at
+/// most. Returns whether the flag has reached it.
 [[nodiscard]] bool wait_for_flag(SharedFlag& flag, std::uint32_t value, const AbortWord& abort,
                                  int milliseconds) noexcept;
-/// Does the same with the number of a round.
+/// Like `wait_for_flag`, for a round's number.
 [[nodiscard]] bool wait_for_round(SharedFlag& flag, std::uint64_t round, const AbortWord& abort,
                                   int milliseconds) noexcept;
 

@@ -18,32 +18,33 @@ namespace tutti {
 
 /// Zero-filled memory that processes of one host share.
 ///
-/// It has no name in any file system: other processes open it through the process that made it, while that
-/// one lives, and it is gone with the last process that maps it, however that ends. It does not count against
-/// the size of /dev/shm. They find it by /proc, or where that is closed to them by a socket
-/// (`DescriptorPort`): user namespaces and capabilities may be different, also from some time on, and users
-/// where the audience is anyone.
+/// It has no name in any file system. Other processes open it through the process that made it, while that
+/// process lives. It is freed with the last process that maps it, however that process ends, and does not
+/// count against the size of /dev/shm. Processes open it by /proc, or by a socket (`DescriptorPort`) if /proc
+/// is closed to them. So they may be in different user namespaces, with different capabilities, and of
+/// different users if the audience is anyone.
 class SharedMemory {
  public:
-  /// What another process needs to open it.
+  /// Names the memory to other processes.
   struct Handle {
     pid_t process = 0;
     int descriptor = -1;
     std::size_t bytes = 0;
-    std::uint64_t identity = 0;  ///< tells it from memory that has its descriptor later
-    std::uint64_t port = 0;      ///< where it can be fetched; 0: nowhere
-    std::uint64_t token = 0;     ///< by which it is known there
+    std::uint64_t identity = 0;  ///< tells it from other memory that gets the same descriptor later
+    std::uint64_t port = 0;      ///< address of the `DescriptorPort` that offers it; 0: none does
+    std::uint64_t token = 0;     ///< its token at that port
     friend bool operator==(const Handle&, const Handle&) = default;
   };
 
   SharedMemory() = default;
-  /// Whether it is of this process, which may have another's number where processes are counted otherwise.
+  /// Returns whether the handle is of this process. Process ids alone do not tell across PID namespaces.
   [[nodiscard]] static bool is_own(const Handle& handle);
-  /// New memory, reserved in full, however many signals come meanwhile. Throws Error(out_of_memory) where the
-  /// system has not got it, or the process may not have files that long (`ulimit -f`).
+  /// Makes new memory and reserves all of it, however many signals arrive meanwhile. Throws
+  /// Error(out_of_memory) if the system has too little, or the process may not have files that long (`ulimit
+  /// -f`).
   explicit SharedMemory(std::size_t bytes);
-  /// The memory of another process, or of this one. Throws Error(peer_unavailable), where /proc is closed
-  /// also if its process has been stopped for ten seconds.
+  /// Maps the memory of another process, or of this one. Throws Error(peer_unavailable) if it cannot be
+  /// opened, also, if /proc is closed, because its process has been stopped for ten seconds.
   explicit SharedMemory(const Handle& handle);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
@@ -51,18 +52,19 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  /// nullptr once it has been handed over.
+  /// Returns the memory's address, or nullptr once it has been handed over.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
-  /// What an audience opens it by, of memory made here. Always the same for that audience.
+  /// Returns the handle by which an audience opens memory that was made here. It is always the same for one
+  /// audience.
   [[nodiscard]] Handle share(Audience audience);
-  /// The file behind it, opened anew, so that its locks (`flock`) are the caller's own and end with the
-  /// process. Throws as the constructor does.
+  /// Opens the file behind the memory anew, so that its locks (`flock`) are the caller's own and end with the
+  /// process. Throws what the constructor throws.
   [[nodiscard]] static Descriptor open_file(const Handle& handle);
-  /// No further process can open it. Call when all have.
+  /// Lets no further process open it. Call it when all have.
   void seal() noexcept;
-  /// Maps the memory at `address`, in one step, in place of the pages that are there, and leaves it to their
-  /// owner to unmap it. Other processes can open it as before. Throws Error(out_of_memory).
+  /// Maps the memory at `address`, atomically replacing the pages there, and leaves unmapping to the owner of
+  /// that range. Other processes can still open it. Throws Error(out_of_memory).
   void hand_over_to(std::byte* address);
 
  private:
@@ -70,11 +72,11 @@ class SharedMemory {
 
   std::byte* data_ = nullptr;
   Handle handle_;
-  std::shared_ptr<DescriptorPort> port_;  ///< once it has been shared, until it is sealed
+  std::shared_ptr<DescriptorPort> port_;  ///< from the first `share` until `seal`
 };
 
-/// What `make` returns, which is shared memory, made anew while there are no addresses for it and `make_room`
-/// finds some.
+/// Returns the shared memory that `make` returns. While `make` fails for want of addresses and `make_room`
+/// frees some, it is called again.
 template <class Make, class MakeRoom>
 [[nodiscard]] SharedMemory with_addresses(const Make& make, const MakeRoom& make_room) {
   for (;;) {
@@ -86,11 +88,11 @@ template <class Make, class MakeRoom>
   }
 }
 
-/// Tells apart the systems of processes that count these otherwise; 0 if it is not known.
+/// Returns a number that identifies the PID namespace, or 0 if that is unknown.
 [[nodiscard]] std::uint64_t process_space();
 
-/// Different for hosts (and for containers that cannot see one another's processes), the same for all
-/// processes of one.
+/// Identifies the host: equal for all processes of a host, different for hosts and for containers that cannot
+/// see each other's processes.
 [[nodiscard]] std::string host_identity();
 
 }  // namespace tutti

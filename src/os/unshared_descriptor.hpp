@@ -7,13 +7,14 @@
 
 namespace tutti {
 
-/// A file opened anew, which children forked off do not inherit: what is locked by it (`flock`, locks of open
-/// files) is free when this process closes it or ends, whoever lives on. In a child it is closed already.
-/// Different ones may be used on different threads.
+/// Reopens a file so that forked children do not keep it open: its locks (`flock`, open file description
+/// locks) are released when this process closes it or ends, even if children live on. In a child the
+/// descriptor is closed. Different objects may be used on different threads.
 class UnsharedDescriptor {
  public:
   UnsharedDescriptor() noexcept = default;
-  /// The file that `file` is, for reading and writing. Not open if the system refuses; then `errno` says why.
+  /// Opens the file behind `file` anew, for reading and writing. If the system refuses, it is not open, and
+  /// `errno` says why.
   explicit UnsharedDescriptor(const Descriptor& file);
   UnsharedDescriptor(UnsharedDescriptor&& other) noexcept { file_.swap(other.file_); }
   UnsharedDescriptor& operator=(UnsharedDescriptor&& other) noexcept {
@@ -25,14 +26,14 @@ class UnsharedDescriptor {
   ~UnsharedDescriptor();
 
   [[nodiscard]] bool is_open() const noexcept { return number() >= 0; }
-  /// -1 if it is not open.
+  /// Returns the descriptor's number, or -1 if it is not open.
   [[nodiscard]] int number() const noexcept;
 
  private:
   using Files = std::list<Descriptor>;
   struct OfProcess;
 
-  std::list<Files::iterator> file_;  ///< one at most, which moves with the object
+  std::list<Files::iterator> file_;  ///< at most one; splicing moves it with the object
 };
 
 }  // namespace tutti

@@ -7,11 +7,10 @@
 
 namespace tutti {
 
-/// Writes `text` to what `descriptor` stands for; returns how many bytes of it have been written, and leaves
-/// in errno why these are not all. Where there is no room because nobody reads, waits for `patience` at most,
-/// whether or not the descriptor would block: what others share of it is left as it is. (A file is written to
-/// as fast as it goes.) No signal comes of it: neither SIGPIPE, where nobody will read any more, nor SIGXFSZ,
-/// where a file may not become longer.
+/// Writes `text` to `descriptor`. Returns the number of bytes written; if these are not all, `errno` says
+/// why. If a pipe, socket or terminal is full because nobody reads, it waits for `patience` at most, even if
+/// the descriptor is a blocking one, whose flags are left as they are. Writing to a file takes as long as it
+/// takes. Raises neither SIGPIPE nor SIGXFSZ.
 std::size_t write_with_deadline(int descriptor, std::string_view text,
                                 std::chrono::milliseconds patience) noexcept;
 

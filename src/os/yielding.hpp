@@ -3,11 +3,12 @@
 
 namespace tutti::backend {
 
-/// For threads that look again and again before they sleep: lets others run meanwhile.
+/// Yields the processor for a thread that polls before it sleeps. Returns false, without yielding, if the
+/// thread should sleep now.
 ///
-/// On a crowded machine who yields comes back after a time slice of another program's, of milliseconds, while
-/// who sleeps is woken when there is something to do. So false, for a while, without yielding, once this
-/// thread's long yields have taken 10 ms beyond a tenth of the time: then it is time to sleep.
+/// On a crowded machine, a thread that yields comes back after another program's time slice, which takes
+/// milliseconds, while a thread that sleeps is woken when there is something to do. So this returns false for
+/// a while once long yields of the calling thread have taken 10 ms more than a tenth of the time.
 [[nodiscard]] bool yield_unless_crowded() noexcept;
 
 }  // namespace tutti::backend

@@ -9,16 +9,16 @@
 
 namespace tutti {
 
-/// What `TUTTI_ALLOC_CONF` says; see `tutti/memory.hpp`.
+/// Holds the settings of `TUTTI_ALLOC_CONF`; see `tutti/memory.hpp`.
 struct AllocatorSettings {
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
 
-  std::size_t max_split_bytes = no_limit;   ///< blocks this long and longer are not cut
-  double garbage_collection_threshold = 0;  ///< of what may be reserved; 0: none is collected
+  std::size_t max_split_bytes = no_limit;   ///< blocks of this size and above are not cut
+  double garbage_collection_threshold = 0;  ///< fraction of the memory that may be reserved; 0: no collection
   bool has_expandable_segments = false;
 };
 
-/// The settings, or what is wrong with `text`: what was expected where.
+/// Returns the settings, or the error in `text`: what was expected where.
 [[nodiscard]] std::variant<AllocatorSettings, std::string> parse_allocator_settings(std::string_view text);
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 
 #include <dlpack/dlpack.h>
 
-/// What headers of DLPack older than 1.0 do not have, as the specification of its ABI says.
+/// Declares what headers of DLPack before 1.0 lack, following the specification of its ABI.
 #ifndef DLPACK_MAJOR_VERSION
 
 struct DLPackVersion {

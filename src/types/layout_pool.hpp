@@ -9,24 +9,24 @@
 
 namespace tutti {
 
-/// Layouts to share among all tensors that have them. Programs use few: the pool keeps what it has been asked
-/// for until it is full, and never lets go. So its layouts need no counting, which is half the time of
-/// letting results by the thousand go, and equal ones are one object, which is found in the caches and told
-/// equal by its address. Thread-safe, without locks.
+/// Shares equal layouts among tensors. Programs use few different ones, so the pool keeps every layout that
+/// it has been asked for, until it is full, and never frees it. Its layouts need no reference counts, which
+/// halves the time to destroy many tensors, and equal ones are the same object: they stay in the processor's
+/// caches and are compared by address. Thread-safe and lock-free.
 class LayoutPool {
  public:
-  /// With room for `capacity` layouts.
+  /// Makes a pool with room for `capacity` layouts.
   explicit LayoutPool(std::size_t capacity);
   LayoutPool(const LayoutPool&) = delete;
   LayoutPool& operator=(const LayoutPool&) = delete;
-  /// No tensor has one of the pool's layouts any more.
+  /// Destroys the pool. No tensor may use one of its layouts any more.
   ~LayoutPool();
 
-  /// The process's own, which outlives every tensor. Grows to 1 MiB at most.
+  /// Returns the process's pool, which outlives every tensor. It takes 1 MiB at most.
   [[nodiscard]] static LayoutPool& get();
 
-  /// The pool's layout of just these sizes, strides and element type, or if the pool has none and no room, a
-  /// new one of its own.
+  /// Returns the pool's layout with exactly these sizes, strides and element type, adding it if it is
+  /// missing. If the pool is full, returns a new layout outside the pool.
   [[nodiscard]] LayoutPtr find_or_make(const Layout& wanted);
 
  private:
