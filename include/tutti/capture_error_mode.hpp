@@ -5,10 +5,10 @@
 
 namespace tutti {
 
-/// What CUDA forbids while a stream is being captured: calls that may disturb a capture, such as to allocate
-/// by CUDA's own means, fail, and make it invalid. The library's own calls do not disturb one, but for those
-/// that wait for what is being captured, or ask how far it is, which fail in all modes. On virtual devices
-/// nothing else disturbs one.
+/// Scope of CUDA's prohibitions while a stream is being captured. Calls that may disturb a capture, such as
+/// allocating with CUDA's own functions, then fail and invalidate the capture. The library's own calls do not
+/// disturb a capture, except those that wait for the captured work or query it, which fail in every mode. On
+/// virtual devices nothing else disturbs a capture.
 enum class CaptureErrorMode : std::uint8_t {
   global,   ///< to all threads, but those that have said otherwise to CUDA
   thread,   ///< to the thread that captures; CUDA's name for it is thread_local

@@ -36,21 +36,21 @@ inline constexpr std::array all_dtypes{
     DType::complex64, DType::complex128, DType::float8_e4m3, DType::float8_e5m2,
 };
 
-/// Bytes per element.
+/// Returns the bytes per element.
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) noexcept {
   constexpr std::array<std::uint8_t, all_dtypes.size()> sizes{2, 2, 4, 8, 1, 1, 2, 4, 8, 1, 8, 16, 1, 1};
   return sizes[static_cast<std::size_t>(dtype)];
 }
 
-/// "float32", "bool", "float8_e4m3", …: PyTorch's spelling without the module's name.
+/// Returns the type's name as PyTorch spells it, without the module: "float32", "bool", "float8_e4m3", …
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(DType dtype) noexcept;
 
-/// The inverse of `name_of`; also accepts the short forms f16, bf16, f32, f64, i8, u8, i16, i32, i64, c64,
-/// c128, e4m3, e5m2, and "half", "float", "double", "int8" … as nccl-tests spells them. Throws
-/// Error(invalid_argument).
+/// Parses a name as `name_of` returns it; also accepts the short forms f16, bf16, f32, f64, i8, u8, i16, i32,
+/// i64, c64, c128, e4m3, e5m2, and "half", "float", "double", "int8" … as nccl-tests spells them. Throws
+/// Error(invalid_argument) for any other text.
 [[nodiscard]] TUTTI_EXPORT DType parse_dtype(std::string_view text);
 
-/// `dtype_of<float>` is `DType::float32`, and so on. Undefined for types that are not element types.
+/// Gives the `DType` of a C++ type: `dtype_of<float>` is `DType::float32`. Undefined for other types.
 template <class T>
 inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "not an element type of tutti");

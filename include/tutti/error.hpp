@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// What kind of failure an `Error` reports.
+/// Kinds of failure that an `Error` reports.
 enum class ErrorCode {
   invalid_argument,  ///< the caller passed something the contract forbids; nothing was enqueued
   out_of_memory,  ///< memory is exhausted (see `OutOfMemoryError`), or what the system limits: threads, …
@@ -24,13 +24,13 @@ enum class ErrorCode {
   internal,           ///< a broken invariant of the library itself
 };
 
-/// The enumerator's name, for instance "invalid_argument".
+/// Returns the enumerator's name, for instance "invalid_argument".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(ErrorCode code) noexcept;
 
 /// The one exception type of the library.
 ///
-/// `what()` is one clear message; `native_code()` is the number the underlying system returned
-/// (a `cudaError_t`, an `ncclResult_t`, an `errno`, MPI's error code), 0 where there is none.
+/// `what()` is one clear message; `native_code()` is the number that the underlying system returned (a
+/// `cudaError_t`, an `ncclResult_t`, an `errno`, MPI's error code), 0 where there is none.
 class TUTTI_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int native_code = 0,
@@ -38,7 +38,7 @@ class TUTTI_EXPORT Error : public std::runtime_error {
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
   [[nodiscard]] int native_code() const noexcept { return native_code_; }
-  /// Where in the library the error was raised.
+  /// Returns the place in the library's source that raised the error.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -47,8 +47,8 @@ class TUTTI_EXPORT Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// Memory is exhausted. All figures are bytes, of the device that refused; of pinned memory `free` and
-/// `total` are not known and 0, of ordinary host memory only `requested` is.
+/// Reports that memory is exhausted. All figures are bytes and describe the device that refused. For pinned
+/// memory, `free` and `total` are unknown and 0; for ordinary host memory, only `requested` is known.
 class TUTTI_EXPORT OutOfMemoryError : public Error {
  public:
   struct Figures {

@@ -15,11 +15,11 @@ namespace tutti {
 
 class Exchange;
 
-/// Messages among the processes of an `Exchange`: what a `Communicator` needs if its ranks are on several
-/// hosts. `tutti/mpi.hpp` has one.
+/// Carries messages among the processes of an `Exchange`. A `Communicator` needs it if its ranks are on
+/// several hosts. `tutti/mpi.hpp` has an implementation.
 ///
-/// The communicator that has it calls from a thread of its own, one call at a time; only `part` and `name`
-/// may be called by another thread meanwhile. Whatever a call throws ends the communicator.
+/// The communicator calls it from a thread of its own, one call at a time; only `part` and `name` may be
+/// called by another thread meanwhile. An exception from a call ends the communicator.
 class TUTTI_EXPORT Network {
  public:
   struct Message {
@@ -30,29 +30,30 @@ class TUTTI_EXPORT Network {
   Network() = default;
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
-  /// Waits for nobody. What has not been delivered may be dropped.
+  /// Does not wait. Messages that have not been delivered may be dropped.
   virtual ~Network();
 
-  /// What carries the messages, for people to read.
+  /// Returns the name of the carrier, for people to read.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Takes a message for rank `target`, another one, and returns at once, whether or not that rank receives.
-  /// Messages from one rank to another arrive in order. What waits to be received is bounded by the
-  /// communicator: per sender, a few hundred short messages and the bytes of its members' windows.
+  /// Queues a message for another rank, `target`, and returns at once, whether or not that rank is receiving.
+  /// Messages from one rank to another arrive in order. The communicator bounds the messages that wait to be
+  /// received: per sender, a few hundred short ones and the bytes of its members' windows.
   virtual void send(int target, std::vector<std::byte> bytes) = 0;
-  /// The next message that has come, from whatever rank; nothing if none has. Returns at once, having done
-  /// what sends under way need.
+  /// Returns the next message that has arrived, from any rank, or nothing if none has. Does not block, and
+  /// advances sends under way.
   [[nodiscard]] virtual std::optional<Message> receive() = 0;
-  /// Whether all messages of this rank have been received.
+  /// Returns whether all messages of this rank have been received.
   [[nodiscard]] virtual bool is_delivered() = 0;
-  /// Whether messages are half-way, so that frequent calls of `receive` help them along.
+  /// Returns whether messages are under way, so that frequent calls of `receive` speed them up.
   [[nodiscard]] virtual bool is_busy() = 0;
-  /// A network of some of the ranks, numbered in the order of `ranks`, in which this one is. All of them call
-  /// it together; `exchange` is among them, in the same order. It does not need this one afterwards.
+  /// Makes a network of some of the ranks, this one included, numbered in the order of `ranks`. All of them
+  /// call it together; `exchange` is among them, in the same order. The new network does not depend on this
+  /// one afterwards.
   [[nodiscard]] virtual std::unique_ptr<Network> part(std::span<const int> ranks, Exchange& exchange) = 0;
 };
 
-/// How the processes of a `Communicator` talk while they make it: the one thing a job launcher has to
-/// provide. `tutti/mpi.hpp` makes one from an `MPI_Comm`.
+/// Lets the processes of a `Communicator` exchange data while they make it; a job launcher has to provide
+/// nothing else. `tutti/mpi.hpp` makes one from an `MPI_Comm`, `tutti/tcp.hpp` one over TCP.
 ///
 /// Implementations need not be thread-safe; a communicator calls from one thread at a time.
 class TUTTI_EXPORT Exchange {
@@ -62,19 +63,18 @@ class TUTTI_EXPORT Exchange {
   Exchange& operator=(const Exchange&) = delete;
   virtual ~Exchange();
 
-  /// This process among `size()`, from 0.
+  /// Returns this process's number among `size()`, from 0.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// Every rank gives `mine`, all of one length; every rank gets all of them, in order of ranks: `all` is
-  /// size() times as long. Returns when all have called. What it throws reaches the caller of the
-  /// communicator.
+  /// Gathers `mine` of every rank, all of one length, into `all` in rank order; `all` is size() times as
+  /// long. Returns when all ranks have called it. Exceptions reach the caller of the communicator.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  /// Called by a communicator before it makes use of the exchange: from now on, an `all_gather` that has
-  /// waited so long for other ranks should throw, Error(timeout) with the numbers of those that have not
-  /// come. Not so an exchange that does nothing, as here: who makes a communicator may wait for ever then.
+  /// Sets how long an `all_gather` may wait for other ranks from now on. After that it should throw
+  /// Error(timeout) with the numbers of the missing ranks. A communicator calls this before it uses the
+  /// exchange. The default does nothing: making a communicator may then wait for ever.
   virtual void limit_waits(std::chrono::milliseconds timeout);
-  /// Messages among the same processes, which may be used after the exchange is gone. All ranks call it
-  /// together, and only if they are on several hosts. nullptr, as here, if there is no such thing.
+  /// Returns a network among the same processes, which may be used after the exchange is gone, or nullptr,
+  /// the default, if there is none. All ranks call it together, and only if they are on several hosts.
   [[nodiscard]] virtual std::unique_ptr<Network> network();
 };
 

@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace detail {
 
-/// std::bit_cast, which nvcc lets no kernel call unless told to (--expt-relaxed-constexpr).
+/// Does what std::bit_cast does, which kernels cannot call unless nvcc is run with --expt-relaxed-constexpr.
 template <typename To, typename From>
 TUTTI_HOST_DEVICE constexpr To bits_as(From value) noexcept {
   return __builtin_bit_cast(To, value);
@@ -59,7 +59,7 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   return magnitude > 0x7f800000U ? nan : result;
 }
 
-/// The float32 value of a small binary float; exact. NaN becomes the canonical quiet NaN.
+/// Returns the float32 value of a small binary float; exact. NaN becomes the canonical quiet NaN.
 template <int ExponentBits, int MantissaBits, bool FiniteOnly>
 TUTTI_HOST_DEVICE constexpr float widen_float(std::uint32_t bits) noexcept {
   constexpr int bias = (1 << (ExponentBits - 1)) - 1;

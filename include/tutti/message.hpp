@@ -8,20 +8,20 @@
 
 namespace tutti {
 
-/// One side of a message between two members of a `Communicator`, for `Communicator::batch_send_recv`. Whose
-/// side it is, the tensor's device says: the local member that it belongs to. A value.
+/// One side of a message between two members of a `Communicator`, for `Communicator::batch_send_recv`. The
+/// tensor's device determines the local member whose side it is. A value type.
 class Message {
  public:
   enum class Kind : std::uint8_t { send, recv };
 
-  /// `tensor` goes to member `to`.
+  /// Makes the sending side: `tensor` goes to member `to`.
   [[nodiscard]] static Message send(Tensor tensor, int to) { return {Kind::send, std::move(tensor), to}; }
-  /// `out` becomes what member `from` sends.
+  /// Makes the receiving side: `out` receives what member `from` sends.
   [[nodiscard]] static Message recv(Tensor out, int from) { return {Kind::recv, std::move(out), from}; }
 
   [[nodiscard]] Kind kind() const noexcept { return kind_; }
   [[nodiscard]] const Tensor& tensor() const noexcept { return tensor_; }
-  /// The other member.
+  /// Returns the other member.
   [[nodiscard]] int peer() const noexcept { return peer_; }
 
  private:

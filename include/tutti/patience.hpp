@@ -8,16 +8,17 @@
 
 namespace tutti {
 
-/// For the scope's lifetime, calls of communicators that the calling thread makes wait for other ranks as
-/// long as this says, whatever `CommunicatorOptions::patience` is: around a barrier behind which one rank
-/// writes a checkpoint, say.
+/// Overrides `CommunicatorOptions::patience` for the scope's lifetime, for calls of communicators that the
+/// calling thread makes. It is useful, for instance, around a barrier for which other ranks are late because
+/// they write a checkpoint.
 ///
-/// The ranks that wait are those that need patience: give it to the calls of all ranks, as who loses it first
-/// ends the communicator for all. Guards nest: the innermost counts. Use on the thread that created it. Costs
-/// nothing beside the calls.
+/// The waiting ranks need the patience, and the first one to give up ends the communicator for all: so use a
+/// guard on all ranks. Guards nest: the innermost counts. Destroy a guard on the thread that created it.
+/// Costs nothing beyond the calls.
 class TUTTI_EXPORT PatienceGuard {
  public:
-  /// More than 0, else Error(invalid_argument); more than a year is a year.
+  /// Takes the longest wait, more than 0, else throws Error(invalid_argument); more than a year counts as a
+  /// year.
   explicit PatienceGuard(std::chrono::milliseconds patience);
   PatienceGuard(const PatienceGuard&) = delete;
   PatienceGuard& operator=(const PatienceGuard&) = delete;

@@ -12,22 +12,22 @@
 
 namespace tutti {
 
-/// A collective bound to its buffers once and launched many times (the MPI-4 term). It is one instantiated
-/// graph that spans the devices. So are calls of a communicator, which `Communicator::persistent` binds;
-/// between hosts they are made anew at each launch.
+/// A persistent collective, as in MPI-4: it is bound to its buffers once and launched many times. It is one
+/// instantiated graph that spans the devices. `Communicator::persistent` binds calls of a communicator in the
+/// same way; between hosts, each launch makes the calls anew.
 ///
 /// Stream order differs from the eager calls, because ordering with eight streams costs more than a small
-/// collective: a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are
+/// collective: a launch is ordered with only *one* stream, its argument. All inputs, on every device, are
 /// read after the work queued on that stream before, and all outputs, on every device, are complete for work
-/// queued on it later. Let other streams follow with `Stream::wait_stream` where they touch the buffers.
+/// queued on it later. Order other streams that touch the buffers by `Stream::wait_stream`.
 ///
-/// Holds the tensors it was made with. Move-only; one object may be launched from one thread at a time, and
-/// its launches run one after another. Destroying it does not wait: what was launched still completes.
+/// Keeps its tensors alive. Move-only; one object may be launched from one thread at a time, and its launches
+/// run one after another. Destroying it does not wait: what was launched still completes.
 class TUTTI_EXPORT PersistentCollective {
  public:
   class Impl;
 
-  /// For the library: the functions below make them.
+  /// Is for the library's use; programs call the functions below.
   explicit PersistentCollective(std::unique_ptr<Impl> impl) noexcept;
   PersistentCollective(PersistentCollective&&) noexcept;
   PersistentCollective& operator=(PersistentCollective&&) noexcept;
@@ -39,25 +39,25 @@ class TUTTI_EXPORT PersistentCollective {
   /// otherwise. Cost on GPUs: launches of 1 KiB, one after another, take 2.6 to 3.7 µs each from end to end
   /// (2, 4 and 8x H200).
   void launch(const Stream& stream);
-  /// On the current stream of `home_device()`.
+  /// Enqueues one run on the current stream of `home_device()`.
   void launch();
-  /// The root's device; if the root is host memory, the first device that takes part. Where lists are of no
-  /// tensors, the device that was current when it was made. Of a communicator's calls, the first local
-  /// member's device.
+  /// Returns the root's device; if the root is host memory, the first device that takes part; if the lists
+  /// hold no tensors, the device that was current when the object was made. For calls of a communicator,
+  /// returns the first local member's device.
   [[nodiscard]] int home_device() const noexcept;
-  /// Transport, algorithm and steps, as `tutti::explain` prints them; of a communicator's calls, what they
-  /// have been made into.
+  /// Returns transport, algorithm and steps, as `tutti::explain` prints them; for calls of a communicator,
+  /// how they have been carried out.
   [[nodiscard]] std::string explain() const;
-  /// Transport and algorithm alone, for tables; of several calls those of the last.
+  /// Returns transport and algorithm, for tables; of several calls, those of the last.
   [[nodiscard]] PlanSummary summary() const;
 
  private:
   std::unique_ptr<Impl> impl_;
 };
 
-/// The persistent forms of the collectives with given outputs. Arguments, checks and errors are theirs, but
-/// for this: there is no `streams` argument, as a launch is given its stream; and operands that a call would
-/// have to copy, being strided, in another order or in pageable host memory, are refused with
+/// Persistent forms of the collectives with given outputs. Arguments, checks and errors are the same, with
+/// two differences: there is no `streams` argument, because `launch` takes the stream; and operands that a
+/// call would have to copy (strided, laid out in another order or in pageable host memory) throw
 /// Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_broadcast(const Tensor& tensor, TensorList out,
                                                                      const CollectiveOptions& options = {});

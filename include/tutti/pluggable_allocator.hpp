@@ -9,35 +9,37 @@
 #include <memory>
 #include <string>
 
-/// Device memory for tensors from functions of the program's own, instead of the caching allocator.
+/// Lets functions of the program provide device memory for tensors, instead of the caching allocator.
 namespace tutti {
 
 class PluggedFunctions;
 
-/// Two functions, from a shared object or given, that provide device memory.
+/// A pair of functions that provide device memory, either loaded from a shared object or passed in.
 ///
-/// `alloc(bytes, device, stream)` returns the address of at least `bytes` bytes of the device, which the work
-/// queued on `stream` from then on may use, or nullptr if there are none: that becomes an OutOfMemoryError.
-/// `free(address, bytes, device, stream)` gets back what it gave, with the same arguments, when the last
-/// tensor over it is gone: work queued on `stream` may still use it, and so that stream has been made to wait
-/// for all others named by `record_stream`. What is dropped while a graph is captured that may use it comes
-/// back when that is gone and its launches are done. Streams are native handles (`Stream::native_handle`).
-/// Both are called with `device` current, from whichever thread makes or drops a tensor, or the graph, also
-/// from several at a time. `alloc` may throw what it likes; `free` must not throw: that ends the program.
+/// `alloc(bytes, device, stream)` returns the address of at least `bytes` bytes of the device, for use by
+/// work that is queued on `stream` from then on, or nullptr if there are none, which becomes an
+/// OutOfMemoryError. `free(address, bytes, device, stream)` takes memory back, with the same arguments, when
+/// the last tensor over it is gone. Work queued on `stream` may still use it; that stream has been made to
+/// wait for all others named by `record_stream`. Memory that is dropped while a graph that may use it is
+/// captured comes back when the graph is destroyed and its launches are done. Streams are native handles
+/// (`Stream::native_handle`). Both are called with `device` current, from whichever thread makes or drops a
+/// tensor or the graph, possibly from several at once. `alloc` may throw anything; `free` must not throw,
+/// which would terminate the program.
 class TUTTI_EXPORT CUDAPluggableAllocator {
  public:
   using Alloc = std::function<void*(std::size_t bytes, int device, void* stream)>;
   using Free = std::function<void(void* address, std::size_t bytes, int device, void* stream)>;
 
-  /// Loads the shared object and looks its functions up, which are `extern "C"`:
+  /// Loads the shared object and looks up its functions, which are declared `extern "C"`:
   ///
   ///     void* ALLOC(ssize_t bytes, int device, cudaStream_t stream);
   ///     void FREE(void* address, ssize_t bytes, int device, cudaStream_t stream);
   ///
-  /// It stays loaded. Throws Error(invalid_argument), naming what is missing, with the loader's reason.
+  /// The shared object stays loaded. Throws Error(invalid_argument), naming what is missing, with the
+  /// loader's reason.
   CUDAPluggableAllocator(const std::string& shared_object, const std::string& alloc_name,
                          const std::string& free_name);
-  /// Throws Error(invalid_argument) if one is empty.
+  /// Throws Error(invalid_argument) if a function is empty.
   CUDAPluggableAllocator(Alloc alloc, Free free);
 
  private:
@@ -45,24 +47,22 @@ class TUTTI_EXPORT CUDAPluggableAllocator {
   std::shared_ptr<const PluggedFunctions> functions_;
 };
 
-/// Tensors, and `caching_allocator_alloc`, get device memory from `allocator` from now on, on all devices.
-/// Only before the first of them has got any, and only once: throws Error(invalid_argument) otherwise, as
-/// memory would go back to where it did not come from. `virtual_devices::start` brings the caching allocator
-/// back.
+/// Makes `allocator` the source of device memory for tensors and `caching_allocator_alloc`, on all devices,
+/// from now on. Can be called once only, before the first of them has allocated device memory: throws
+/// Error(invalid_argument) otherwise. `virtual_devices::start` brings the caching allocator back.
 ///
-/// What the library needs for itself still comes from the caching allocator. The figures of
-/// `tutti/memory.hpp` tell of that one, and `set_per_process_memory_fraction` bounds it only. Tensors made
-/// while a stream is captured into a graph are refused with Error(unsupported): graphs need pools of their
-/// own.
+/// The library's own memory still comes from the caching allocator. The statistics of `tutti/memory.hpp` and
+/// the limit of `set_per_process_memory_fraction` apply only to that one. Making a tensor while a stream is
+/// captured into a graph throws Error(unsupported), because graphs need private pools.
 TUTTI_EXPORT void change_current_allocator(const CUDAPluggableAllocator& allocator);
 
-/// Memory from the device itself, past every allocator: what a pluggable allocator can be made of on every
-/// backend. Aligned to 512 bytes at least; nullptr if the device has no more. On GPUs it is `cudaMalloc`.
-/// Throws Error(invalid_argument) for an unknown device.
+/// Allocates memory from the device itself, bypassing every allocator, so that pluggable allocators can be
+/// written for every backend. On GPUs it is `cudaMalloc`. The address is aligned to 512 bytes at least;
+/// nullptr if the device has no more. Throws Error(invalid_argument) for an unknown device.
 [[nodiscard]] TUTTI_EXPORT void* device_malloc(std::size_t bytes, Device device = Device::current());
-/// Gives it back, at once: nothing queued may still use it. nullptr is allowed. What was not obtained from
-/// `device` surfaces as a failure there, as one of queued work does. Throws Error(invalid_argument) for an
-/// unknown device.
+/// Frees memory of `device_malloc` at once: nothing queued may still use it. nullptr is allowed. An address
+/// that was not obtained from `device` surfaces as a failure there, like one of queued work. Throws
+/// Error(invalid_argument) for an unknown device.
 TUTTI_EXPORT void device_free(void* address, Device device);
 
 }  // namespace tutti

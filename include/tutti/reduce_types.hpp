@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// Whether elements of the type can be combined by the operation, as `ReduceKind` says.
+/// Returns whether the operation can combine elements of the type (see `ReduceKind`).
 [[nodiscard]] TUTTI_EXPORT bool has_operation(DType dtype, ReduceKind kind) noexcept;
 
 }  // namespace tutti

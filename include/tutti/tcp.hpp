@@ -12,25 +12,24 @@
 #include <span>
 #include <string>
 
-/// Communicators among processes that torchrun, Slurm or a script has started, without MPI.
+/// Makes communicators among processes that torchrun, Slurm or a script has started, without MPI.
 ///
 /// Rank 0 listens on one address, the one that the launcher names, and all others connect to it. Both ends of
-/// a connection prove that they know a secret, and that they are of the same job, before anything else that
-/// comes from there is looked at. What is exchanged afterwards is neither encrypted nor signed: who can
-/// change packets on their way is kept out by the network, not by this.
+/// a connection prove that they know a secret and belong to the same job before either reads anything else.
+/// Later messages are neither encrypted nor signed: the network must keep out those who could change packets.
 ///
 /// The processes must be on one host: an exchange over TCP has no `Network`.
 namespace tutti::tcp {
 
-/// Who a process is among those of its job, and where they meet.
+/// Says which rank a process is, and where the ranks meet.
 struct Rendezvous {
   int rank = 0;
   int size = 1;
   int local_rank = 0;                ///< among the processes of its host
   std::string address{"127.0.0.1"};  ///< of rank 0, by name or number: it listens there, and nowhere else
   int port = 0;                      ///< 1 to 65535
-  /// 16 bytes or more, the same on all ranks. Empty: none, which the loopback addresses alone may do with;
-  /// then other users of the host must be trusted.
+  /// A secret of 16 bytes or more, the same on all ranks. It may be empty for loopback addresses only; then
+  /// other users of the host must be trusted.
   std::string secret;
   std::string job;                            ///< tells apart jobs that have the same secret
   std::chrono::milliseconds timeout{60'000};  ///< how long this rank waits until all have come
@@ -38,58 +37,62 @@ struct Rendezvous {
   std::string port_name{"port"};              ///< and `port`
 };
 
-/// The value of an environment variable, or nullptr.
+/// Looks up an environment variable: returns its value, or nullptr.
 using Variables = std::function<const char*(const char* name)>;
 
-/// What the environment tells: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets
-/// them; else, in a step of Slurm's, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, and SLURM_LOCALID.
-/// There the address is MASTER_ADDR; else 127.0.0.1 where the step has one node, or SLURM_LAUNCH_NODE_IPADDR;
-/// and the port is MASTER_PORT, or follows from the numbers of job and step.
+/// Reads a rendezvous from the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as
+/// torchrun sets them; else, in a job step of Slurm, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, and
+/// SLURM_LOCALID. Under Slurm, the address is MASTER_ADDR if it is set, else 127.0.0.1 if the step has one
+/// node, else SLURM_LAUNCH_NODE_IPADDR; the port is MASTER_PORT if it is set, else computed from the job's
+/// and the step's numbers.
 ///
-/// TUTTI_PORT names another port. Where torchrun itself listens on MASTER_PORT, as
-/// TORCHELASTIC_USE_AGENT_STORE says, it is the next one. TUTTI_SECRET is the secret, TUTTI_JOIN_TIMEOUT the
-/// timeout in seconds.
+/// TUTTI_PORT overrides the port. If torchrun itself listens on MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE),
+/// the next port is used. TUTTI_SECRET is the secret, TUTTI_JOIN_TIMEOUT the timeout in seconds.
 ///
-/// Throws Error(invalid_argument) with the name and value of a variable that is missing or no good.
+/// Throws Error(invalid_argument) with the name and value of a variable that is missing or invalid.
 [[nodiscard]] TUTTI_EXPORT Rendezvous rendezvous();
 [[nodiscard]] TUTTI_EXPORT Rendezvous rendezvous(const Variables& variable);
 
-/// The processes of a rendezvous, for `tutti::Communicator`. Every message goes by rank 0.
+/// Exchanges messages among the processes of a rendezvous, for `tutti::Communicator`. Every message goes
+/// through rank 0.
 class TUTTI_EXPORT Exchange final : public tutti::Exchange {
  public:
-  /// Called about every 10 ms while something is waited for, on the waiting thread. What it throws ends the
+  /// A function that the waiting thread calls about every 10 ms during a wait. An exception from it ends the
   /// wait, and with it the exchange.
   using Watch = std::function<void()>;
 
-  /// Returns when all processes have come; ranks may come in any order, and wait for a rank 0 that is late.
+  /// Returns when all processes have arrived. Ranks may arrive in any order, and wait for a rank 0 that is
+  /// late.
   ///
-  /// Throws Error(timeout) when `rendezvous.timeout` is over, on all ranks that wait by then, and says of
-  /// each rank that is missing whether it has not come, or when it came and left or gave up waiting, or why
-  /// it was refused; or that rank 0 does not listen, or does not answer. Nothing ends the wait before but a
-  /// wrong answer: invalid_argument where another secret or job is found than its own, for a rank that is
-  /// there already, or that was started as one of another number; peer_unavailable where what listens there
-  /// does not speak as rank 0 does, and where rank 0 gives up because its watch throws. It throws at once
-  /// Error(invalid_argument) for members of `rendezvous` that are no good, and on rank 0 transport_failure
-  /// with errno where it cannot listen, as on a port that is taken.
+  /// Throws Error(timeout) on all waiting ranks when `rendezvous.timeout` has passed. Its message says for
+  /// each missing rank whether it has not arrived, when it arrived and then left or stopped waiting, or why
+  /// it was refused; or that rank 0 does not listen or does not answer. Only a wrong answer ends the wait
+  /// earlier: Error(invalid_argument) if the other end has another secret or job, or a rank is there already
+  /// or was started for another number of ranks; Error(peer_unavailable) if whatever listens there does not
+  /// speak rank 0's protocol, or rank 0 gives up because its watch throws. Throws at once
+  /// Error(invalid_argument) for invalid members of `rendezvous`, and on rank 0 Error(transport_failure) with
+  /// errno if it cannot listen, for instance because the port is taken.
   ///
-  /// A rank whose process ends before all have come is missed at once, and may come again and take its place;
-  /// so may rank 0. Connections of others change nothing: rank 0 keeps 256 at most, or a quarter of the
-  /// descriptors that the process may have if that is less, besides those of ranks, and lets go of the ones
-  /// that have been silent for longest.
+  /// A rank whose process ends before all have arrived counts as missing at once; a new process may take its
+  /// place. The same holds for rank 0. Foreign connections do no harm: besides those of ranks, rank 0 keeps
+  /// at most 256, or a quarter of the descriptors that the process may have if that is less, and closes those
+  /// that have been silent longest.
   explicit Exchange(const Rendezvous& rendezvous, Watch watch = {});
-  /// The others hear of it in their next call: peer_unavailable.
+  /// Leaves the exchange: the next call of every other rank throws Error(peer_unavailable).
   ~Exchange() override;
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
-  /// Takes at most 64 MiB per rank, and 1 GiB of all: Error(invalid_argument) otherwise, and on all ranks
-  /// where they give different lengths. Throws Error(peer_unavailable) on all ranks where one is gone, naming
-  /// it, and Error(timeout) when the timeout of this rank, or of another that waits with it, is over, naming
-  /// those that give nothing. After an error the exchange can only be destroyed.
+  /// Gathers `mine` of every rank into `all`, in rank order. Each rank gives the same number of bytes, at
+  /// most 64 MiB, and all together at most 1 GiB: Error(invalid_argument) otherwise, on all ranks if their
+  /// lengths differ. Throws Error(peer_unavailable) on all ranks if one is gone, naming it, and
+  /// Error(timeout) when the timeout of a waiting rank has passed, naming the ranks that have given nothing.
+  /// After an error the exchange can only be destroyed.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  /// Waits for the shorter of `timeout` and the one before it, from now on.
+  /// Limits the timeout of later calls: it is the shorter of `timeout` and the exchange's own (see
+  /// `set_timeout`).
   void limit_waits(std::chrono::milliseconds timeout) override;
-  /// Waits for so long from now on. It was the timeout of the rendezvous.
+  /// Sets the exchange's own timeout for later calls. Initially it is that of the rendezvous.
   void set_timeout(std::chrono::milliseconds timeout);
 
  private:
@@ -97,9 +100,9 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   std::unique_ptr<Star> star_;
 };
 
-/// A communicator of all processes that `rendezvous` brings together. Where `options.devices` is empty, the
-/// device is `local_rank` modulo the number of devices. Throws what the constructors of `Exchange` and
-/// `Communicator` throw.
+/// Makes a communicator of all processes of the rendezvous. If `options.devices` is empty, the device is
+/// `local_rank` modulo the number of devices. Throws what the constructors of `Exchange` and `Communicator`
+/// throw.
 [[nodiscard]] TUTTI_EXPORT Communicator make_communicator(const Rendezvous& rendezvous,
                                                           const CommunicatorOptions& options = {});
 

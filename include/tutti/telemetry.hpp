@@ -9,55 +9,56 @@
 #include <string>
 #include <vector>
 
-/// How GPUs fare, whichever processes use them, as NVIDIA's management library (NVML) tells it.
+/// Reports load, temperature, power and clocks of GPUs, whichever processes use them, from NVIDIA's
+/// management library (NVML).
 ///
-/// NVML is loaded by the first of these calls, and finds a device by its PCI address: so devices are numbered
-/// as everywhere in the library, with regard to `CUDA_VISIBLE_DEVICES`. Of a part of a GPU (MIG) the whole
-/// GPU is told, as far as NVML does so.
+/// NVML is loaded by the first of these calls and finds a device by its PCI address. So devices are numbered
+/// as everywhere in the library, respecting `CUDA_VISIBLE_DEVICES`. For a part of a GPU (MIG), values are
+/// those of the whole GPU, as far as NVML reports them.
 ///
-/// Each call asks anew, takes some microseconds up to a millisecond, and waits for no work. Thread-safe.
-/// All throw Error(invalid_argument) if there is no such device, and Error(unsupported), with the reason, for
-/// virtual devices, where NVML is not installed, and for what a GPU does not tell.
+/// Each call queries NVML anew, takes some microseconds up to a millisecond, and waits for no work.
+/// Thread-safe. All throw Error(invalid_argument) if there is no such device, and Error(unsupported), with
+/// the reason, for virtual devices, if NVML is not installed, and for values that a GPU does not report.
 namespace tutti {
 
-/// Per cent of the time in which a kernel was running, over a period of up to a second before.
+/// Returns the percentage of time in which a kernel was running, over the past period of up to a second.
 [[nodiscard]] TUTTI_EXPORT int utilization(Device device = Device::current());
-/// Per cent of that time in which memory of the device was being read or written. How much memory is taken
-/// tells `mem_get_info`.
+/// Returns the percentage of that time in which device memory was being read or written. The amount of memory
+/// in use is reported by `mem_get_info`.
 [[nodiscard]] TUTTI_EXPORT int memory_usage(Device device = Device::current());
-/// Of the chip, in degrees Celsius.
+/// Returns the chip's temperature in degrees Celsius.
 [[nodiscard]] TUTTI_EXPORT int temperature(Device device = Device::current());
-/// Of the whole board, in milliwatts; an average over a second or an instant, as GPUs differ.
+/// Returns the power drawn by the whole board in milliwatts: the average over a second or the present value,
+/// depending on the GPU.
 [[nodiscard]] TUTTI_EXPORT int power_draw(Device device = Device::current());
-/// Of the multiprocessors, now, in MHz, as NVML tells it; the documentation of a function of this name
-/// elsewhere says Hz.
+/// Returns the current clock of the multiprocessors in MHz, as NVML reports it. (PyTorch documents its
+/// function of this name in Hz.)
 [[nodiscard]] TUTTI_EXPORT int clock_rate(Device device = Device::current());
-/// Of the memory, now, in MHz.
+/// Returns the current clock of the memory in MHz.
 [[nodiscard]] TUTTI_EXPORT int memory_clock_rate(Device device = Device::current());
 
-/// What keeps the clocks of a GPU lower than its work would have them. Being idle and clocks that somebody
-/// has set are none of it.
+/// Reasons for which a GPU's clocks are lower than its work would allow. Idling and clocks that somebody has
+/// set do not count.
 struct ThrottleReasons {
-  bool power = false;    ///< the board has come to its limit of power
+  bool power = false;    ///< the board has reached its power limit
   bool thermal = false;  ///< the chip or its memory has become too hot
   bool hardware =
-      false;  ///< the hardware itself has slowed down, to half or less: for heat, or for want of power
+      false;  ///< the hardware has halved its clocks or more, because of heat or insufficient power
   [[nodiscard]] bool any() const noexcept { return power || thermal || hardware; }
   friend bool operator==(const ThrottleReasons&, const ThrottleReasons&) = default;
 };
-/// Now.
+/// Returns the present reasons.
 [[nodiscard]] TUTTI_EXPORT ThrottleReasons throttle_reasons(Device device = Device::current());
 
 /// A process that uses a GPU.
 struct GpuProcess {
-  int id =
-      0;  ///< as NVML counts processes: in a container it may be another number than the process has there
-  std::optional<std::size_t> memory_bytes;  ///< of the device; nothing if NVML may not tell
+  int id = 0;  ///< as NVML counts processes: inside a container the process may have another number
+  std::optional<std::size_t> memory_bytes;  ///< of the device; empty if NVML may not report it
 };
-/// The processes that compute on a device, in ascending order.
+/// Returns the processes that compute on a device, in ascending order.
 [[nodiscard]] TUTTI_EXPORT std::vector<GpuProcess> get_gpu_processes(Device device = Device::current());
-/// The same as a text for people, one line each: "device:0", then "process 4711 uses 512.0 MiB of its memory"
-/// ("an unknown amount" where NVML may not tell), or "no processes are running".
+/// Formats them as text for people, one line each: "device:0", then "process 4711 uses 512.0 MiB of its
+/// memory" ("an unknown amount" if NVML may not report it), or "no processes are running".
 [[nodiscard]] TUTTI_EXPORT std::string list_gpu_processes(Device device = Device::current());
 
 }  // namespace tutti

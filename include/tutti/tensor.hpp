@@ -21,41 +21,42 @@
 
 namespace tutti {
 
-/// Sizes, or strides.
+/// A list of sizes or strides.
 using IntList = ListOf<std::int64_t>;
 
-/// Whether a call that touches the host waits for the device.
+/// Says whether a call that touches the host waits for the device.
 enum class Blocking : std::uint8_t {
   yes,  ///< returns when the bytes are where they belong
   no,   ///< enqueues and returns; host memory should be pinned and must not be touched before the stream is
         ///< done
 };
 
-/// What kind of host memory a tensor on the host lives in.
+/// The kind of host memory that a tensor on the host uses.
 enum class HostMemory : std::uint8_t { pageable, pinned };
 
-/// What a tensor made after another one has otherwise than that; nothing: the same.
+/// Overrides for the `*_like` functions; an empty member copies the source's value.
 struct LikeOptions {
   std::optional<DType> dtype = {};
   std::optional<Device> device = {};
-  /// Nothing: strides that are dense are kept, where the sizes are the same; else contiguous.
+  /// Empty: dense strides are kept if the sizes are the same; otherwise the result is contiguous.
   std::optional<MemoryFormat> format = {};
   HostMemory host_memory = HostMemory::pageable;  ///< whatever the other one's is
 };
 
-/// Whether memory may be written to.
+/// Says whether memory may be written to.
 enum class MemoryAccess : std::uint8_t {
   read_write,
   read_only,  ///< who owns it says so: `copy_`, fills, random ones too, and outputs refuse to write there
 };
 
-/// Who allocated a storage's memory.
+/// Says who allocated a storage's memory.
 enum class MemoryOrigin : std::uint8_t {
   library,  ///< its device and size are what they claim to be
   foreign,
 };
 
-/// Memory a tensor lives in; shared by all tensors that view it. The library's own type: users hold tensors.
+/// The memory of a tensor, shared by all tensors that view it. This is an internal type: programs hold
+/// tensors.
 class TUTTI_EXPORT Storage : public detail::RefCounted {
  public:
   Storage(void* data, std::size_t bytes, Device device, MemoryOrigin origin = MemoryOrigin::foreign,
@@ -64,8 +65,8 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
   [[nodiscard]] Device device() const noexcept { return device_; }
-  /// Keeps the memory from being reused or given back, after its last owner is gone, before the work queued
-  /// on `stream` at that time is done. Does nothing for pageable memory and for that of `Tensor::from_blob`.
+  /// Defers reuse and freeing of the memory until the work is done that is queued on `stream` when the last
+  /// owner goes. Does nothing for pageable memory and for memory of `Tensor::from_blob`.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
   [[nodiscard]] bool is_library_memory() const noexcept { return origin_ == MemoryOrigin::library; }
   [[nodiscard]] MemoryAccess access() const noexcept { return access_; }
@@ -78,12 +79,12 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   std::size_t bytes_;
 };
 
-/// Memory that somebody else owns, seen as a tensor: pointer, element type, sizes, strides, device. Cheap to
-/// copy. The owner keeps the memory alive until queued work on it is done.
+/// A view of memory that somebody else owns: address, element type, sizes, strides and device. Cheap to copy.
+/// The owner keeps the memory alive until queued work on it is done.
 class TUTTI_EXPORT TensorView {
  public:
   TensorView() = default;  ///< undefined
-  /// Contiguous. `data` is the first element's address; it must be a multiple of the element size.
+  /// Makes a contiguous view. `data` is the first element's address, a multiple of the element size.
   TensorView(void* data, DType dtype, IntList sizes, Device device);
   TensorView(void* data, DType dtype, IntList sizes, IntList strides, Device device);
   TensorView(void* data, LayoutPtr layout, Device device)
@@ -94,12 +95,13 @@ class TUTTI_EXPORT TensorView {
   [[nodiscard]] bool defined() const noexcept { return static_cast<bool>(layout_); }
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] Device device() const noexcept { return device_; }
-  /// The members below need a defined view.
+  /// Describes the layout. This member and those below need a defined view.
   [[nodiscard]] const LayoutPtr& layout() const noexcept { return layout_; }
   [[nodiscard]] DType dtype() const noexcept { return layout_->dtype(); }
   [[nodiscard]] std::span<const std::int64_t> sizes() const noexcept { return layout_->sizes(); }
   [[nodiscard]] std::span<const std::int64_t> strides() const noexcept { return layout_->strides(); }
-  /// Negative dimensions count from the end. Throws Error(invalid_argument) if out of range.
+  /// Returns the size of a dimension; negative ones count from the end. Throws Error(invalid_argument) if it
+  /// is out of range.
   [[nodiscard]] std::int64_t size(int dimension) const;
   [[nodiscard]] int dim() const noexcept { return layout_->rank(); }
   [[nodiscard]] std::int64_t numel() const noexcept { return layout_->numel(); }
@@ -123,11 +125,11 @@ class TUTTI_EXPORT Tensor {
   Tensor() = default;  ///< undefined
   Tensor(detail::IntrusivePtr<Storage> storage, TensorView view) noexcept
       : storage_(std::move(storage)), view_(std::move(view)) {}
-  /// A tensor over memory it does not own: as `view` says, the owner keeps it alive.
+  /// Wraps memory without owning it: its owner keeps it alive, as for `view`.
   explicit Tensor(TensorView view) noexcept : view_(std::move(view)) {}
-  /// Takes over memory made elsewhere; `release` is called once with `view.data()`'s last owner gone, on the
-  /// thread that lets go of it, and must not throw: that ends the program. The memory must by then not be in
-  /// use by queued work: `release` arranges that.
+  /// Takes ownership of memory made elsewhere. When the last owner of `view.data()` is gone, `release` is
+  /// called once, on that owner's thread. It must not throw, which would terminate the program, and must
+  /// itself make sure that queued work no longer uses the memory.
   [[nodiscard]] static Tensor from_blob(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] bool defined() const noexcept { return view_.defined(); }
@@ -138,7 +140,7 @@ class TUTTI_EXPORT Tensor {
   [[nodiscard]] const detail::IntrusivePtr<Storage>& storage() const noexcept { return storage_; }
 
   [[nodiscard]] void* data() const noexcept { return view_.data(); }
-  /// The first element's address. Host code may dereference it for tensors on the host only. Throws
+  /// Returns the first element's address. Host code may dereference it for tensors on the host only. Throws
   /// Error(invalid_argument) if T is not the tensor's element type.
   template <class T>
   [[nodiscard]] T* data() const {
@@ -157,61 +159,64 @@ class TUTTI_EXPORT Tensor {
   [[nodiscard]] bool is_contiguous() const noexcept { return view_.is_contiguous(); }
   [[nodiscard]] bool is_channels_last() const noexcept { return view_.is_channels_last(); }
   [[nodiscard]] bool is_pinned() const;
-  /// Whether who owns its memory forbids writing to it: another library (`from_dlpack_versioned`), or the
+  /// Returns whether the memory's owner forbids writing: another library (`from_dlpack_versioned`), or the
   /// process that shares it.
   [[nodiscard]] bool is_read_only() const noexcept {
     return storage_ && storage_->access() == MemoryAccess::read_only;
   }
 
-  /// New tensors of these sizes, of this one's element type and on its device, but for what `options` say.
-  /// Throw as `tutti::empty` does, and Error(invalid_argument) if this tensor is undefined.
+  /// Make new tensors of these sizes, with this tensor's element type and device unless `options` say
+  /// otherwise. They throw what `tutti::empty` throws, and Error(invalid_argument) if this tensor is
+  /// undefined.
   [[nodiscard]] Tensor new_empty(IntList sizes, const LikeOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(IntList sizes, const LikeOptions& options = {}) const;
   [[nodiscard]] Tensor new_ones(IntList sizes, const LikeOptions& options = {}) const;
   [[nodiscard]] Tensor new_full(IntList sizes, double value, const LikeOptions& options = {}) const;
 
-  /// A tensor with the same values on `device`; *this* if it is there already. Dense strides are kept. To the
-  /// host with Blocking::no the result is pinned, else pageable. Stream order as for `copy_`.
+  /// Returns a tensor with the same values on `device`; *this* if it is there already. Dense strides are
+  /// kept. A result on the host is pinned with Blocking::no, else pageable. Stream order is that of `copy_`.
   [[nodiscard]] Tensor to(Device device, Blocking blocking = Blocking::yes) const;
-  /// The same values converted; *this* if the type is the same. See `copy_` for conversions.
+  /// Returns a tensor with the values converted to `dtype` as by `copy_`; *this* if that is its element type
+  /// already.
   [[nodiscard]] Tensor to(DType dtype) const;
-  /// Copies `source`'s values here, across devices, layouts and element types. Sizes must be equal.
-  /// Conversions follow C++ except: out-of-range floats saturate and NaN becomes 0 in integers; complex to
-  /// real drops the imaginary part. A tensor may be copied onto itself; partial overlap is an error. Returns
-  /// *this.
+  /// Copies `source`'s values into this tensor, across devices, layouts and element types. Sizes must be
+  /// equal. Conversions follow C++ except: out-of-range floats saturate and NaN becomes 0 in integers;
+  /// complex to real drops the imaginary part. A tensor may be copied onto itself; partial overlap is an
+  /// error. Returns *this.
   ///
-  /// The copy is ordered with the current streams of both ends: it comes after what they have queued, and
-  /// before what they queue next. A copy between devices does not block. One between a device and the host
-  /// waits for the device's current stream, and for nothing else, if `blocking` is yes or the host memory is
-  /// pageable; with pinned memory and Blocking::no it returns at once, and the pinned tensor may be let go of
-  /// at once. Values on the host that are not dense are gathered at the call, or arrive before it returns.
-  /// Host to host the call copies itself.
-  /// Between devices, no default stream can take part in a capture. Where the source's stream is being
-  /// captured, the target's has joined before; the source's joins by itself. Else Error(unsupported).
+  /// The copy is ordered with the current streams of both devices: it runs after the work they have queued,
+  /// and before what they queue next. A copy between devices does not block. A copy between a device and the
+  /// host waits for the device's current stream, and for nothing else, if `blocking` is yes or the host
+  /// memory is pageable; with pinned memory and Blocking::no it returns at once, and the pinned tensor may be
+  /// destroyed at once. If the host tensor is not dense, its values are read during the call, or are written
+  /// before it returns. A copy from host to host is done by the calling thread. In a capture, a copy between
+  /// devices cannot use default streams. If the source's stream is being captured, the target's stream must
+  /// have joined the capture before; the source's stream joins by itself. Otherwise the copy throws
+  /// Error(unsupported).
   const Tensor& copy_(const Tensor& source, Blocking blocking = Blocking::yes) const;
-  /// *this* if already dense in `format`, else a copy that is.
+  /// Returns *this* if it is dense in `format`, else a copy that is.
   [[nodiscard]] Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
-  /// The part `start <= index < start + length` of `dimension` (negative counts from the end); shares memory.
-  /// Throws Error(invalid_argument) if there is no such dimension or part.
+  /// Returns the part `start <= index < start + length` of `dimension` (negative counts from the end), which
+  /// shares memory. Throws Error(invalid_argument) if there is no such dimension or part.
   [[nodiscard]] Tensor narrow(int dimension, std::int64_t start, std::int64_t length) const;
-  /// The same elements under other sizes; shares memory. One size may be -1 and is inferred. Throws
+  /// Returns the same elements with other sizes, sharing memory. One size may be -1 and is inferred. Throws
   /// Error(invalid_argument) if the counts differ or the strides do not allow it.
   [[nodiscard]] Tensor view(IntList sizes) const;
-  /// Two dimensions (negative count from the end) exchanged; shares memory. Throws Error(invalid_argument) if
-  /// there is none such.
+  /// Returns a view with two dimensions exchanged (negative ones count from the end), which shares memory.
+  /// Throws Error(invalid_argument) if a dimension does not exist.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   /// Sets every element to `value` (converted as `copy_` does), in stream order.
   const Tensor& fill_(double value) const;
-  /// A copy in pinned host memory; *this* if it is there already. Throws Error(invalid_argument) if the
-  /// tensor is not on the host.
+  /// Returns a copy in pinned host memory; *this* if it is pinned already. Throws Error(invalid_argument) if
+  /// the tensor is not on the host.
   [[nodiscard]] Tensor pin_memory() const;
   /// Tells the allocator that `stream` uses this memory (see `Storage::record_stream`).
   void record_stream(const Stream& stream) const {
     if (storage_) storage_->record_stream(stream);
   }
 
-  /// The elements in index order, copied to the host as `copy_` does: what other streams than the device's
-  /// current one still write there is not waited for. Throws Error(invalid_argument) if T is not the element
+  /// Returns the elements in index order, copied to the host as by `copy_`: it does not wait for writes on
+  /// streams other than the device's current one. Throws Error(invalid_argument) if T is not the element
   /// type.
   template <class T>
   [[nodiscard]] std::vector<T> to_vector() const {
@@ -222,9 +227,9 @@ class TUTTI_EXPORT Tensor {
     copy_to_host(result.data());
     return result;
   }
-  /// The elements' bytes in index order, copied to the host as `to_vector` does.
+  /// Returns the elements' bytes in index order, copied to the host as by `to_vector`.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
-  /// The value of a tensor with one element, copied to the host as `to_vector` does. Throws
+  /// Returns the value of a tensor with exactly one element, copied to the host as by `to_vector`. Throws
   /// Error(invalid_argument) if there are more or none, or if T is not the element type.
   template <class T>
   [[nodiscard]] T item() const {
@@ -244,7 +249,7 @@ class TUTTI_EXPORT Tensor {
   TensorView view_;
 };
 
-/// Where and how a new tensor is made.
+/// Options of functions that make tensors.
 struct TensorOptions {
   DType dtype = DType::float32;
   Device device = Device::host();
@@ -252,23 +257,24 @@ struct TensorOptions {
   HostMemory host_memory = HostMemory::pageable;
 };
 
-/// Uninitialised memory. Call it as `tutti::empty`: unqualified, with nothing but a standard container, it is
-/// `std::empty`. All creation functions throw OutOfMemoryError if the device has no room, and
-/// Error(invalid_argument) for a bad size or device.
+/// Makes a tensor with uninitialised memory. Call it as `tutti::empty`: without the namespace, a call with
+/// nothing but a standard container means `std::empty`. All creation functions throw OutOfMemoryError if the
+/// device has no memory left, and Error(invalid_argument) for a bad size or device.
 [[nodiscard]] TUTTI_EXPORT Tensor empty(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor zeros(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor ones(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor full(IntList sizes, double value, const TensorOptions& options = {});
-/// Same sizes, element type, device and memory format as `other` (dense strides are kept), but for what
-/// `options` say. On the host, in pageable memory unless they say otherwise.
+/// Makes an uninitialised tensor with the sizes, element type, device and memory format of `other` (dense
+/// strides are kept), except for what `options` override. A result on the host is pageable unless they say
+/// otherwise.
 [[nodiscard]] TUTTI_EXPORT Tensor empty_like(const Tensor& other, const LikeOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor zeros_like(const Tensor& other, const LikeOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor ones_like(const Tensor& other, const LikeOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor full_like(const Tensor& other, double value,
                                             const LikeOptions& options = {});
-/// Copies the elements at `data`, in host memory in index order, as many as `sizes` say, into a new tensor;
-/// the source may be reused on return. With spans and vectors, Error(invalid_argument) if there are more or
-/// fewer.
+/// Copies the elements at `data`, host memory in index order, into a new tensor. `sizes` give their number.
+/// The source may be reused on return. The overloads for spans and vectors throw Error(invalid_argument) if
+/// there are more or fewer elements.
 [[nodiscard]] TUTTI_EXPORT Tensor from_host(const void* data, IntList sizes, const TensorOptions& options);
 template <class T>
 [[nodiscard]] Tensor from_host(std::span<const T> values, IntList sizes, Device device = Device::host());
@@ -277,10 +283,10 @@ template <class T>
   return from_host(std::span<const T>(values), sizes, device);
 }
 
-/// For people: element type, sizes, device and the values in nested brackets; of tensors with more than 1000
-/// elements three from each end of every dimension, with "..." between them. The values are copied to the
-/// host as `Tensor::to_vector` does, which waits for the current stream of the device; where that is being
-/// captured they are left out.
+/// Describes a tensor for people: element type, sizes, device and the values in nested brackets. Beyond 1000
+/// elements, it shows three from each end of every dimension, with "..." between them. The values are copied
+/// to the host as by `Tensor::to_vector`, which waits for the current stream of the device; if that stream is
+/// being captured, they are left out.
 [[nodiscard]] TUTTI_EXPORT std::string to_string(const Tensor& tensor);
 TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
 

@@ -18,20 +18,20 @@ enum class LinkClass : std::uint8_t {
   pcie,         ///< peer access over PCIe
   host_bridge,  ///< no peer access: through host memory
 };
-/// The enumerator's name, for instance "nvlink".
+/// Returns the enumerator's name, for instance "nvlink".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(LinkClass link) noexcept;
 
-/// Whether the pair may be used directly.
+/// Says whether a pair of devices may access each other's memory.
 enum class PeerState : std::uint8_t {
   untested,     ///< reported, not yet tested
   usable,       ///< reported and tested: bytes arrive intact
   unreachable,  ///< the system reports no peer access, or refuses to enable it
   corrupting,   ///< the system reports peer access, but bytes do not arrive intact: never used
 };
-/// The enumerator's name, for instance "usable".
+/// Returns the enumerator's name, for instance "usable".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(PeerState state) noexcept;
 
-/// What one device sees of another.
+/// A device's connection to another one.
 struct PeerLink {
   LinkClass link = LinkClass::host_bridge;
   PeerState state = PeerState::unreachable;
@@ -43,20 +43,21 @@ struct PeerLink {
 struct Topology {
   BackendKind backend = BackendKind::host;
   std::vector<DeviceProperties> devices;
-  std::vector<std::vector<PeerLink>> peers;  ///< peers[i][j]: what device i sees of device j
-  std::string nccl;                          ///< NCCL's version, or why it is not available
+  std::vector<std::vector<PeerLink>> peers;  ///< peers[i][j]: device i's connection to device j
+  std::string nccl;                          ///< NCCL's version, or the reason why it is unavailable
 };
 
-/// Discovers the topology; the P2P self-test is not run by this call. Thread-safe. Throws as `init`.
+/// Discovers the topology, without running the P2P self-test. Thread-safe. Throws as `init`.
 [[nodiscard]] TUTTI_EXPORT Topology discover_topology();
-/// A table for people: devices, link matrix, peer states, transports.
+/// Formats a topology as a table for people: devices, link matrix, peer states, transports.
 [[nodiscard]] TUTTI_EXPORT std::string to_string(const Topology& topology);
 /// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device
 /// writes patterns into every peer's memory by kernel and by copy engine, and reads one of the peer's by
-/// kernel; every byte is checked. A few milliseconds in all; cached for the process. Collectives run it for
-/// the pairs they are about to use. A pair that fails is vetoed and logged, and no error; without memory
-/// for the test, pairs stay untested and unused, which is logged once. Waits for its own work on all devices
-/// concerned. Thread-safe. Throws as `init`, and failures of devices.
+/// kernel; every byte is checked. It takes a few milliseconds in all, and the result is cached for the
+/// process. Collectives run it for the pairs that they are about to use. A pair that fails is vetoed and
+/// logged, which is no error. Without memory for the test, pairs stay untested and unused, which is logged
+/// once. Waits for its own work on all devices concerned. Thread-safe. Throws as `init`, and failures of
+/// devices.
 TUTTI_EXPORT void self_test_peers();
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything the library offers, except `tutti/cuda_interop.hpp`, `tutti/cuda_libraries.hpp` and
+/// Includes everything the library offers, except `tutti/cuda_interop.hpp`, `tutti/cuda_libraries.hpp` and
 /// `tutti/mpi.hpp`, which need the headers of the CUDA toolkit and of MPI.
 
 #include "tutti/capture_error_mode.hpp"

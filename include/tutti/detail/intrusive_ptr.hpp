@@ -22,7 +22,8 @@ class RefCounted {
   void drop_reference() const noexcept {
     if (!is_permanent_ && references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  /// Owners are not counted from now on, and the last does not delete the object. Before it is shared.
+  /// Stops counting owners, so that the last one does not delete the object. Call it before the object is
+  /// shared.
   void make_permanent() noexcept { is_permanent_ = true; }
 
  private:
@@ -47,14 +48,14 @@ class IntrusivePtr {
     if (object_ != nullptr) object_->drop_reference();
   }
 
-  /// Takes over a reference the caller holds: the creator's, or one added with `add_references`.
+  /// Takes over a reference that the caller holds: the creator's, or one added with `add_references`.
   [[nodiscard]] static IntrusivePtr adopt(T* object) noexcept {
     IntrusivePtr result;
     result.object_ = object;
     return result;
   }
 
-  /// Adds a reference to those of `object`'s owners.
+  /// Adds a reference to `object`, which has owners already.
   [[nodiscard]] static IntrusivePtr share(T* object) noexcept {
     object->add_references(1);
     return adopt(object);
