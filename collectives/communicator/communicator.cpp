@@ -5,7 +5,7 @@
 #include "collectives/communicator/explain.hpp"
 #include "collectives/communicator/message_call.hpp"
 #include "collectives/communicator/team_call.hpp"
-#include "transport/team/leaving.hpp"
+#include "transport/team/departure.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/team_exchange.hpp"
 

@@ -10,9 +10,9 @@
 #include "settings/environment.hpp"
 #include "settings/log.hpp"
 #include "transport/probes/launch_probe.hpp"
-#include "transport/team/joining/alone.hpp"
+#include "transport/team/departure.hpp"
 #include "transport/team/joining/introduction.hpp"
-#include "transport/team/leaving.hpp"
+#include "transport/team/joining/single_rank_exchange.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -40,7 +40,7 @@ using transport::team::Team;
 constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
 
 std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
-  transport::team::Alone exchange;
+  transport::team::SingleRankExchange exchange;
   return std::make_unique<TeamContext>(exchange, settings);
 }
 

@@ -19,13 +19,13 @@ namespace tutti::collectives {
 namespace {
 
 /// Which calls go by low-latency rounds.
-std::string explain_low_latency(std::size_t members, const transport::team::TeamMeans& means) {
-  const auto [least, most] = transport::team::low_latency_limits(members, means);
+std::string explain_low_latency(std::size_t members, const transport::team::TeamCapabilities& capabilities) {
+  const auto [least, most] = transport::team::low_latency_limits(members, capabilities);
   const std::string limit = least == most
                                 ? fmt::format("{} bytes", least)
                                 : fmt::format("{} to {} bytes, depending on the operation", least, most);
   return fmt::format("low-latency rounds, in {} lines, where nobody sends or receives more than {}\n",
-                     means.layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
+                     capabilities.layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
 }
 
 /// The plan of a call of which all that can be in place is.
@@ -41,25 +41,25 @@ std::string explain_plan(const TeamContext& context, const Request& request, std
 std::string explain(const TeamContext& context) {
   const transport::team::Windows& windows = context.team().windows();
   const bool are_on_devices = windows.transport() == TransportKind::p2p;
-  const bool is_direct = context.means().most_given != 0;
+  const bool is_direct = context.capabilities().most_exposed != 0;
   std::string text = fmt::format("{} members in {} ranks\n", context.team().membership().member_count(),
                                  context.team().membership().rank_count());
   if (context.team().membership().spans_hosts())
-    text += context.team().membership().hosts_in_words(context.team().courier()->network().name()) + "\n";
+    text += context.team().membership().hosts_in_words(context.team().host_proxy()->network().name()) + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
                       are_on_devices ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       are_on_devices ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (are_on_devices)
-    text += explain_low_latency(context.team().membership().member_count(), context.means());
+    text += explain_low_latency(context.team().membership().member_count(), context.capabilities());
   if (is_direct) {
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
         transport::round_tuning_of(context.runtime().backend().kind()).direct_from);
   }
-  if (context.means().nccl == nullptr)
-    return text + fmt::format("nccl not taken: {}\n", context.means().nccl_refusal);
+  if (context.capabilities().nccl == nullptr)
+    return text + fmt::format("nccl not taken: {}\n", context.capabilities().nccl_refusal);
   const char* const no_sums = context.team().settings().determinism == Determinism::bitwise
                                   ? ", but no sums: determinism is bitwise"
                                   : "";

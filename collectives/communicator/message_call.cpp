@@ -166,12 +166,12 @@ transport::MessageShape LinkCall::find_shape() const {
 
 std::shared_ptr<const transport::Plan> LinkCall::find_plan() {
   const transport::MessageShape shape = find_shape();
-  if (transport::may_be_a_round(shape, context_.means())) {
+  if (transport::may_be_a_round(shape, context_.capabilities())) {
     std::shared_ptr<const transport::Plan> plan = context_.plan_for(inside_);
     const transport::team::RoundPlan& rounds = *transport::rounds_of(*plan);
     bind();
     if (transport::are_better_than_copies(rounds) &&
-        context_.launcher().may_give(rounds, operands_.addresses))
+        context_.launcher().may_expose(rounds, operands_.addresses))
       return plan;
   }
   return context_.messages().plan_for(shape);

@@ -178,7 +178,7 @@ void TeamCall::run_agreed(bool has_rows_apart,
   outline.is_captured = is_captured();
   outline.is_outline = true;
   outline.shape.has_rows_apart = has_rows_apart;
-  transport::require_possible(outline, context_.means());
+  transport::require_possible(outline, context_.capabilities());
   post();
   carry_out_posted([&] {
     agree(team_.calls().agree(sequence_, signature_));
@@ -254,7 +254,7 @@ void TeamCall::enqueue() {
   bind();
   try {
     const RoundPlan* const rounds = transport::rounds_of(*plan_);
-    if (rounds != nullptr && rounds->protocol == Protocol::direct) give(*rounds);
+    if (rounds != nullptr && rounds->protocol == Protocol::direct) expose(*rounds);
   } catch (...) {
     keep_memory();  // of copies to stand-ins that have been queued
     throw;
@@ -283,10 +283,10 @@ void TeamCall::bind() {
   }
 }
 
-void TeamCall::give(const RoundPlan& rounds) {
+void TeamCall::expose(const RoundPlan& rounds) {
   transport::team::Registrations& registrations = *team_.registrations();
   for (std::size_t local = 0; local < locals(); ++local) {
-    for (const transport::BufferId buffer : rounds.given[local]) {
+    for (const transport::BufferId buffer : rounds.exposed[local]) {
       const auto add = [&](const std::byte* address) {
         return registrations.add(sequence_, local, address, is_captured());
       };

@@ -205,7 +205,7 @@ class TeamCall final : public TeamTurn {
   void enqueue();
   void bind();
   /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
-  void give(const transport::team::RoundPlan& rounds);
+  void expose(const transport::team::RoundPlan& rounds);
   const std::byte* add_stand_in(std::size_t local, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();

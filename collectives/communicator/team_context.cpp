@@ -2,9 +2,9 @@
 #include "collectives/communicator/team_context.hpp"
 
 #include "transport/nccl/team_nccl.hpp"
-#include "transport/rounds/team_means.hpp"
+#include "transport/rounds/team_capabilities.hpp"
 #include "transport/select/select.hpp"
-#include "transport/team/joining/joining.hpp"
+#include "transport/team/joining/bootstrap_exchange.hpp"
 #include "tutti/error.hpp"
 
 #include <string>
@@ -17,20 +17,22 @@ TeamContext::TeamContext(Exchange& exchange, const transport::team::Team::Settin
     : devices_(settings.devices.begin(), settings.devices.end()),
       team_(runtime_, exchange, settings),
       launcher_(runtime_, team_),
-      means_(transport::team::means_of(team_, runtime_.backend().kind())),
-      messages_(runtime_, team_, means_) {
+      capabilities_(transport::team::capabilities_of(team_, runtime_.backend().kind())),
+      messages_(runtime_, team_, capabilities_) {
   const TransportKind transport = team_.settings().transport;
   const TransportSource source = team_.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
-    means_.nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
+    capabilities_.nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
     return;
   }
-  transport::team::Joining joining(exchange, settings.timeout);
-  joining.begin("agree on whether NCCL may carry their calls");
-  means_.nccl = transport::team::TeamNccl::create(runtime_, joining, team_, means_.nccl_refusal);
-  if (means_.nccl == nullptr && transport == TransportKind::nccl) {
-    throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
-                                                    wish_in_words(transport, source), means_.nccl_refusal));
+  transport::team::BootstrapExchange bootstrap(exchange, settings.timeout);
+  bootstrap.begin("agree on whether NCCL may carry their calls");
+  capabilities_.nccl =
+      transport::team::TeamNccl::create(runtime_, bootstrap, team_, capabilities_.nccl_refusal);
+  if (capabilities_.nccl == nullptr && transport == TransportKind::nccl) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("Communicator: {}, which cannot be had: {}", wish_in_words(transport, source),
+                            capabilities_.nccl_refusal));
   }
 }
 
@@ -84,7 +86,7 @@ transport::Plan TeamContext::plan(const Request& request, transport::Problem pro
   }
   problem.ready = problem.homes;
   describe(request, problem);
-  return transport::select(problem, means_);
+  return transport::select(problem, capabilities_);
 }
 
 transport::Plan TeamContext::make_plan(const Request& request, std::size_t root) const {
@@ -93,7 +95,7 @@ transport::Plan TeamContext::make_plan(const Request& request, std::size_t root)
 
 std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& request, std::size_t root) {
   const bool is_captured = launcher_.captured().has_value();
-  const bool is_connected = means_.nccl != nullptr && means_.nccl->is_connected();
+  const bool is_connected = capabilities_.nccl != nullptr && capabilities_.nccl->is_connected();
   key_.clear();
   key_.add(static_cast<std::uint64_t>(request.collective) | static_cast<std::uint64_t>(is_captured) << 8U |
            static_cast<std::uint64_t>(is_connected) << 9U | static_cast<std::uint64_t>(root) << 32U);
@@ -118,7 +120,7 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(
     transport::Problem problem = outline_of({.collective = Collective::all_to_all}, 0);
     problem.lane_devices = lane_devices();
     describe(messages, problem);
-    return transport::plan_in_a_round(problem, means_);
+    return transport::plan_in_a_round(problem, capabilities_);
   });
 }
 

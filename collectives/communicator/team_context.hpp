@@ -72,7 +72,9 @@ class TeamContext {
   [[nodiscard]] const transport::team::Team& team() const noexcept { return team_; }
   [[nodiscard]] transport::team::RoundLauncher& launcher() noexcept { return launcher_; }
   [[nodiscard]] transport::MessageLauncher& messages() noexcept { return messages_; }
-  [[nodiscard]] const transport::team::TeamMeans& means() const noexcept { return means_; }
+  [[nodiscard]] const transport::team::TeamCapabilities& capabilities() const noexcept {
+    return capabilities_;
+  }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
   /// For who watches: unlike those of the process's other teams.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
@@ -102,7 +104,7 @@ class TeamContext {
   std::vector<Device> devices_;
   transport::team::Team team_;
   transport::team::RoundLauncher launcher_;
-  transport::team::TeamMeans means_;
+  transport::team::TeamCapabilities capabilities_;
   transport::MessageLauncher messages_;
   transport::PlanCache plans_;
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory

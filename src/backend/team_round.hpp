@@ -65,25 +65,25 @@ class SourcePlace {
   [[nodiscard]] static std::byte* own(std::byte* address) noexcept {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address) | own_mark);
   }
-  [[nodiscard]] static std::byte* given(std::uint64_t number, std::uint64_t offset) noexcept {
-    return reinterpret_cast<std::byte*>(given_mark | number << offset_bits | offset);
+  [[nodiscard]] static std::byte* exposed(std::uint64_t number, std::uint64_t offset) noexcept {
+    return reinterpret_cast<std::byte*>(exposed_mark | number << offset_bits | offset);
   }
 
   [[nodiscard]] static constexpr bool is_in_slot(std::uint64_t place) noexcept { return place < own_mark; }
-  [[nodiscard]] static constexpr bool is_own(std::uint64_t place) noexcept { return place < given_mark; }
+  [[nodiscard]] static constexpr bool is_own(std::uint64_t place) noexcept { return place < exposed_mark; }
   [[nodiscard]] static constexpr std::uint64_t address(std::uint64_t own_place) noexcept {
     return own_place & ~own_mark;
   }
-  [[nodiscard]] static constexpr std::uint64_t number(std::uint64_t given_place) noexcept {
-    return (given_place & ~given_mark) >> offset_bits;
+  [[nodiscard]] static constexpr std::uint64_t number(std::uint64_t exposed_place) noexcept {
+    return (exposed_place & ~exposed_mark) >> offset_bits;
   }
-  [[nodiscard]] static constexpr std::uint64_t offset(std::uint64_t given_place) noexcept {
-    return given_place & (most_bytes - 1);
+  [[nodiscard]] static constexpr std::uint64_t offset(std::uint64_t exposed_place) noexcept {
+    return exposed_place & (most_bytes - 1);
   }
 
  private:
   static constexpr std::uint64_t own_mark = std::uint64_t{1} << 62U;
-  static constexpr std::uint64_t given_mark = std::uint64_t{1} << 63U;
+  static constexpr std::uint64_t exposed_mark = std::uint64_t{1} << 63U;
 };
 
 /// What inboxes of a team are filled with. Lines of both kinds must not share memory: a narrow one's number
@@ -96,7 +96,7 @@ enum class TeamLines : std::uint8_t {
 /// at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
-  /// A `RoundNumber`: none comes twice; but see `invitation_for` and `more_are_given`.
+  /// A `RoundNumber`: none comes twice; but see `invitation_for` and `more_are_exposed`.
   std::uint64_t round;
 };
 
@@ -124,8 +124,8 @@ struct TeamWindowLayout {
   static constexpr std::uint64_t largest_line_piece = 1024;
   /// So many of the addresses that a member gives in a round go in lines, and further ones in its slot. The
   /// line of the first one has its round marked if there are more.
-  static constexpr std::uint32_t given_lines = 2;
-  static constexpr std::uint64_t more_are_given = std::uint64_t{1} << 63U;
+  static constexpr std::uint32_t exposed_lines = 2;
+  static constexpr std::uint64_t more_are_exposed = std::uint64_t{1} << 63U;
 
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
@@ -182,14 +182,15 @@ struct TeamWindowLayout {
   }
   /// Where member `from` tells a reader an address that it gives in a round, one of the first, in the
   /// reader's window.
-  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from, std::uint64_t round,
-                                                        std::uint32_t index) const noexcept {
+  [[nodiscard]] constexpr std::size_t exposed_line_offset(std::uint32_t from, std::uint64_t round,
+                                                          std::uint32_t index) const noexcept {
     const std::size_t giver = round % slot_count * members + from;
-    return link_invitations_end() + (giver * given_lines + index) * sizeof(TeamLine);
+    return link_invitations_end() + (giver * exposed_lines + index) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
-    const std::size_t all_given_lines = std::size_t{slot_count} * members * given_lines * sizeof(TeamLine);
-    return (link_invitations_end() + all_given_lines + alignment - 1) / alignment * alignment;
+    const std::size_t all_exposed_lines =
+        std::size_t{slot_count} * members * exposed_lines * sizeof(TeamLine);
+    return (link_invitations_end() + all_exposed_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint64_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -273,14 +274,14 @@ struct TeamWindowLayout {
     return (link_slot_offset(members, 0, 0) + alignment - 1) / alignment * alignment;
   }
   /// How many addresses a member can give in a round.
-  [[nodiscard]] constexpr std::uint32_t most_given() const noexcept {
+  [[nodiscard]] constexpr std::uint32_t most_exposed() const noexcept {
     const std::uint64_t in_slot = slot_bytes / sizeof(std::byte*);
     const std::uint64_t all = in_slot < SourcePlace::most_addresses ? in_slot : SourcePlace::most_addresses;
     return static_cast<std::uint32_t>(all / members);
   }
   /// Where in a slot the addresses that member `from` gives begin.
-  [[nodiscard]] constexpr std::size_t given_offset(std::uint32_t from) const noexcept {
-    return std::size_t{from} * most_given() * sizeof(std::byte*);
+  [[nodiscard]] constexpr std::size_t exposed_offset(std::uint32_t from) const noexcept {
+    return std::size_t{from} * most_exposed() * sizeof(std::byte*);
   }
 
  private:
@@ -362,7 +363,7 @@ struct TeamRound {
 
   bool is_low_latency = false;             ///< through inboxes instead of slots
   bool is_direct = false;                  ///< nobody puts: sources give, as does who has readers
-  bool writes_given = false;               ///< of a direct round: members write to what others give
+  bool writes_exposed = false;             ///< of a direct round: members write to what others give
   FanOut puts;                             ///< from own memory into the own slot, or into readers' inboxes
   std::span<const std::uint32_t> readers;  ///< members who read it; directly, to whom it gives
   std::span<const std::uint32_t> sources;  ///< members whose messages are read; directly, who give
@@ -372,8 +373,8 @@ struct TeamRound {
   /// To own memory, and where there are several outputs, to what others give; or else `copies`.
   OrderedReduction reductions;
 
-  std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
-  std::span<std::byte* const> given = {};  ///< by reader: what it is given, on GPUs aligned to 16 bytes
+  std::uint32_t exposed_count = 0;           ///< addresses for each reader, instead of puts
+  std::span<std::byte* const> exposed = {};  ///< by reader: what it is given, on GPUs aligned to 16 bytes
 
   /// The part in the low-latency round after this one; nullptr: none. It puts what `reductions` make here,
   /// segment by segment, or nothing, and has only copies besides. What these overwrite is not put here, or

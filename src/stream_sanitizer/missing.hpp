@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "stream_sanitizer/scene.hpp"
+#include "stream_sanitizer/happens_before.hpp"
 
 #include <string>
 

@@ -4,7 +4,7 @@
 #include "backend/operations.hpp"
 #include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
-#include "stream_sanitizer/scene.hpp"
+#include "stream_sanitizer/happens_before.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -156,7 +156,7 @@ void WatchedBackend::end_launch(StreamRef stream) {
   if (!inner_->launches_block() || inner_->is_in_stream_work()) return;
   follow([&] {
     const auto place = place_of(stream);
-    if (place && place->scene == Watcher::live) watcher_.host_waited(watcher_.clock_of(*place));
+    if (place && place->capture == Watcher::live) watcher_.host_waited(watcher_.clock_of(*place));
   });
 }
 

@@ -273,7 +273,7 @@ void WatchedBackend::watch(StreamRef stream, std::string_view name, const Touche
   const OperationPtr operation = watcher_.enqueue(*place, name, touches, stops, findings);
   if (!findings.empty()) tell(findings);
   if (watcher_.take_has_forgotten()) tell_of_forgetting();
-  const bool is_live = place->scene == Watcher::live;
+  const bool is_live = place->capture == Watcher::live;
   const bool waits = is_live && (host_waits || (inner_->launches_block() && !inner_->is_in_stream_work()));
   const VectorClock clock = waits ? watcher_.clock_of(*place) : VectorClock{};
   try {

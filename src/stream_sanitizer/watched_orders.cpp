@@ -37,11 +37,11 @@ std::optional<Watcher::Place> WatchedBackend::place_of(StreamRef stream) {
     place.is_foreign = std::ranges::find(made_, stream) == made_.end();
   }
   try {
-    if (inner_->is_capturing(stream)) place.scene = inner_->capture_id(stream);
+    if (inner_->is_capturing(stream)) place.capture = inner_->capture_id(stream);
   } catch (const Error&) {
     return std::nullopt;  // of a capture that has become invalid, as the call itself is about to say
   }
-  if (place.scene != Watcher::live && !watcher_.is_known(place.scene)) return std::nullopt;
+  if (place.capture != Watcher::live && !watcher_.is_known(place.capture)) return std::nullopt;
   return place;
 }
 
@@ -83,7 +83,7 @@ void WatchedBackend::destroy_stream(StreamRef stream) noexcept {
 bool WatchedBackend::query_stream(StreamRef stream) {
   VectorClock clock;
   follow([&] {
-    if (const auto place = place_of(stream); place && place->scene == Watcher::live)
+    if (const auto place = place_of(stream); place && place->capture == Watcher::live)
       clock = watcher_.clock_of(*place);
   });
   const bool is_idle = inner_->query_stream(stream);
@@ -94,7 +94,7 @@ bool WatchedBackend::query_stream(StreamRef stream) {
 void WatchedBackend::synchronize_stream(StreamRef stream) {
   VectorClock clock;
   follow([&] {
-    if (const auto place = place_of(stream); place && place->scene == Watcher::live)
+    if (const auto place = place_of(stream); place && place->capture == Watcher::live)
       clock = watcher_.clock_of(*place);
   });
   wait_for(clock, [&] { inner_->synchronize_stream(stream); });
@@ -111,7 +111,7 @@ void WatchedBackend::launch_host_function(StreamRef stream, void (*function)(voi
   if (!is_active()) return inner_->launch_host_function(stream, function, argument);
   const auto place = place_of(stream);
   // In graphs it is called again and again, and there is nobody to keep what it would need.
-  if (!place || place->scene != Watcher::live)
+  if (!place || place->capture != Watcher::live)
     return inner_->launch_host_function(stream, function, argument);
   auto call = std::make_unique<HostCall>(HostCall{*this, watcher_.clock_of(*place), function, argument});
   const VectorClock clock = call->clock;
@@ -192,7 +192,8 @@ backend::GraphHandle WatchedBackend::end_capture(StreamRef stream, std::string* 
   std::optional<Watcher::Place> place;
   follow([&] { place = place_of(stream); });
   const auto end = [&](backend::GraphHandle graph) {
-    if (place && place->scene != Watcher::live) follow([&] { watcher_.end_capture(place->scene, graph); });
+    if (place && place->capture != Watcher::live)
+      follow([&] { watcher_.end_capture(place->capture, graph); });
   };
   try {
     const backend::GraphHandle graph = inner_->end_capture(stream, description);
@@ -246,7 +247,7 @@ void WatchedBackend::declare_order(StreamRef earlier, StreamRef later) {
 void WatchedBackend::declare_wait(StreamRef stream) {
   if (!is_active()) return;
   const auto place = place_of(stream);
-  if (place && place->scene == Watcher::live) watcher_.host_waited(watcher_.clock_of(*place));
+  if (place && place->capture == Watcher::live) watcher_.host_waited(watcher_.clock_of(*place));
 }
 
 }  // namespace tutti::stream_sanitizer

@@ -21,17 +21,17 @@ RaceKind kind_of(bool first_writes, bool second_writes) noexcept {
 
 }  // namespace
 
-Scene* Watcher::scene_of(SceneId scene) {
-  if (scene == live) return &live_;
-  const auto found = captures_.find(scene);
-  return found == captures_.end() ? nullptr : &found->second.scene;
+HappensBefore* Watcher::history_of(CaptureId capture) {
+  if (capture == live) return &live_;
+  const auto found = captures_.find(capture);
+  return found == captures_.end() ? nullptr : &found->second.history;
 }
 
 WatchedStream* Watcher::stream_at(const Place& place) {
-  Scene* const scene = scene_of(place.scene);
-  if (scene == nullptr) return nullptr;
-  WatchedStream& stream = scene->stream(place.key, place.is_default, place.is_foreign);
-  scene->catch_up(stream);
+  HappensBefore* const history = history_of(place.capture);
+  if (history == nullptr) return nullptr;
+  WatchedStream& stream = history->stream(place.key, place.is_default, place.is_foreign);
+  history->catch_up(stream);
   return &stream;
 }
 
@@ -47,7 +47,7 @@ OperationPtr Watcher::describe(std::string_view name, backend::StreamRef stream,
   return operation;
 }
 
-void Watcher::find(Scene& scene, const Access& access, std::span<const Touch> touches,
+void Watcher::find(HappensBefore& history, const Access& access, std::span<const Touch> touches,
                    const VectorClock& clock, const WatchedStream* stream, std::vector<Finding>& findings) {
   for (const Touch& touch : touches) {
     if (findings.size() >= most_findings) return;
@@ -67,7 +67,7 @@ void Watcher::find(Scene& scene, const Access& access, std::span<const Touch> to
         continue;
       }
     }
-    const auto conflict = scene.memory().find_conflict(touch.bytes, touch.writes, clock);
+    const auto conflict = history.memory().find_conflict(touch.bytes, touch.writes, clock);
     if (!conflict) continue;
     const OperationPtr& earlier = conflict->earlier.operation;
     const bool is_told = std::ranges::any_of(
@@ -93,35 +93,35 @@ void Watcher::find(Scene& scene, const Access& access, std::span<const Touch> to
 OperationPtr Watcher::enqueue(const Place& place, std::string_view name, std::span<const Touch> touches,
                               bool stops_at_races, std::vector<Finding>& findings) {
   const std::lock_guard lock(mutex_);
-  Scene* const scene = scene_of(place.scene);
+  HappensBefore* const history = history_of(place.capture);
   WatchedStream* const stream = stream_at(place);
   if (stream == nullptr) return nullptr;
-  scene->order_legacy(*stream);
+  history->order_legacy(*stream);
   const OperationPtr operation = describe(name, place.key.stream, place.is_default);
   const Access access{stream->line, stream->clock.at(stream->line) + 1, operation, nullptr};
   stream->clock.advance(access.line, access.time);
-  find(*scene, access, touches, stream->clock, stream, findings);
+  find(*history, access, touches, stream->clock, stream, findings);
   if (stops_at_races && !findings.empty()) return nullptr;
   for (const Touch& touch : touches) {
     Access entered = access;
     entered.captured = touch.captured;
-    scene->memory().enter(touch.bytes, touch.writes, entered, stream->clock);
-    if (place.scene == live) continue;
+    history->memory().enter(touch.bytes, touch.writes, entered, stream->clock);
+    if (place.capture == live) continue;
     Touch recorded = touch;
     if (recorded.captured == nullptr) recorded.captured = operation;
-    captures_.at(place.scene).touches.push_back(std::move(recorded));
+    captures_.at(place.capture).touches.push_back(std::move(recorded));
   }
-  if (scene->tidy()) has_forgotten_.store(true);
+  if (history->tidy()) has_forgotten_.store(true);
   return operation;
 }
 
 void Watcher::take_back(const Place& place, const OperationPtr& operation, std::span<const Touch> touches) {
   const std::lock_guard lock(mutex_);
-  Scene* const scene = scene_of(place.scene);
-  if (scene == nullptr) return;
-  for (const Touch& touch : touches) scene->memory().take_back(touch.bytes, operation);
-  if (place.scene == live) return;
-  std::erase_if(captures_.at(place.scene).touches,
+  HappensBefore* const history = history_of(place.capture);
+  if (history == nullptr) return;
+  for (const Touch& touch : touches) history->memory().take_back(touch.bytes, operation);
+  if (place.capture == live) return;
+  std::erase_if(captures_.at(place.capture).touches,
                 [&](const Touch& touch) { return touch.captured == operation; });
 }
 
@@ -156,19 +156,19 @@ void Watcher::forget(Bytes bytes) {
   }
 }
 
-void Watcher::begin_capture(SceneId scene) {
+void Watcher::begin_capture(CaptureId capture) {
   const std::lock_guard lock(mutex_);
-  captures_.try_emplace(scene);
+  captures_.try_emplace(capture);
 }
 
-bool Watcher::is_known(SceneId scene) {
+bool Watcher::is_known(CaptureId capture) {
   const std::lock_guard lock(mutex_);
-  return captures_.contains(scene);
+  return captures_.contains(capture);
 }
 
-void Watcher::end_capture(SceneId scene, backend::GraphHandle graph) {
+void Watcher::end_capture(CaptureId capture, backend::GraphHandle graph) {
   const std::lock_guard lock(mutex_);
-  const auto found = captures_.find(scene);
+  const auto found = captures_.find(capture);
   if (found == captures_.end()) return;
   if (graph != nullptr) graphs_.insert_or_assign(graph, std::move(found->second.touches));
   captures_.erase(found);
@@ -188,13 +188,13 @@ void Watcher::forget_graph(backend::GraphHandle graph) {
 
 void Watcher::follow_launches(backend::GraphHandle graph, const Place& place) {
   const std::lock_guard lock(mutex_);
-  if (const auto latest = launches_.find(graph); place.scene == live && latest != launches_.end())
+  if (const auto latest = launches_.find(graph); place.capture == live && latest != launches_.end())
     join(place, latest->second);
 }
 
 void Watcher::note_launch(backend::GraphHandle graph, const Place& place) {
   const std::lock_guard lock(mutex_);
-  const WatchedStream* const stream = place.scene == live ? stream_at(place) : nullptr;
+  const WatchedStream* const stream = place.capture == live ? stream_at(place) : nullptr;
   if (stream != nullptr) launches_[graph] = stream->clock;
 }
 
@@ -212,7 +212,7 @@ bool Watcher::is_news(const Finding& finding) {
 void Watcher::forget_all() {
   const std::lock_guard lock(mutex_);
   live_.forget_accesses();
-  for (auto& [id, capture] : captures_) capture.scene.forget_accesses();
+  for (auto& [id, capture] : captures_) capture.history.forget_accesses();
   lives_.clear();
   told_.clear();
 }

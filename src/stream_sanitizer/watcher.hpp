@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "stream_sanitizer/happens_before.hpp"
 #include "stream_sanitizer/memory_lives.hpp"
-#include "stream_sanitizer/scene.hpp"
 #include "tutti/stream_sanitizer.hpp"
 
 #include <atomic>
@@ -42,11 +42,11 @@ struct Finding {
 class Watcher {
  public:
   /// Of the operations that run as they are queued, or of a capture.
-  using SceneId = std::uint64_t;
-  static constexpr SceneId live = 0;
+  using CaptureId = std::uint64_t;
+  static constexpr CaptureId live = 0;
   /// A stream, as the backend knows it.
   struct Place {
-    SceneId scene = live;
+    CaptureId capture = live;
     StreamKey key;
     bool is_default = false;
     bool is_foreign = false;
@@ -90,9 +90,9 @@ class Watcher {
   void forget(Bytes bytes);
 
   // Captures.
-  void begin_capture(SceneId scene);
-  [[nodiscard]] bool is_known(SceneId scene);
-  void end_capture(SceneId scene, backend::GraphHandle graph);  ///< no graph: it has failed
+  void begin_capture(CaptureId capture);
+  [[nodiscard]] bool is_known(CaptureId capture);
+  void end_capture(CaptureId capture, backend::GraphHandle graph);  ///< no graph: it has failed
   [[nodiscard]] std::vector<Touch> touches_of(backend::GraphHandle graph);
   void forget_graph(backend::GraphHandle graph);
   /// Launches of one graph run one after another, on whatever streams.
@@ -110,11 +110,11 @@ class Watcher {
 
  private:
   struct Capture {
-    Scene scene;
+    HappensBefore history;
     std::vector<Touch> touches;
   };
   struct Mark {
-    SceneId scene = live;
+    CaptureId capture = live;
     bool was_recorded = false;
     bool is_shared = false;
     VectorClock clock;
@@ -123,16 +123,16 @@ class Watcher {
   };
   struct Meeting;
 
-  [[nodiscard]] Scene* scene_of(SceneId scene);
+  [[nodiscard]] HappensBefore* history_of(CaptureId capture);
   [[nodiscard]] WatchedStream* stream_at(const Place& place);
   [[nodiscard]] OperationPtr describe(std::string_view name, backend::StreamRef stream, bool is_default);
-  void find(Scene& scene, const Access& access, std::span<const Touch> touches, const VectorClock& clock,
-            const WatchedStream* stream, std::vector<Finding>& findings);
+  void find(HappensBefore& history, const Access& access, std::span<const Touch> touches,
+            const VectorClock& clock, const WatchedStream* stream, std::vector<Finding>& findings);
   void join(const Place& place, const VectorClock& clock);
 
   std::mutex mutex_;
-  Scene live_;
-  std::map<SceneId, Capture> captures_;
+  HappensBefore live_;
+  std::map<CaptureId, Capture> captures_;
   std::unordered_map<backend::GraphHandle, std::vector<Touch>> graphs_;
   std::unordered_map<backend::GraphHandle, VectorClock> launches_;  ///< the latest of each graph
   std::unordered_map<backend::EventHandle, Mark> marks_;

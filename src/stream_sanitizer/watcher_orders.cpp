@@ -25,7 +25,7 @@ VectorClock Watcher::clock_of_device(int device) {
 VectorClock Watcher::clock_of_event(backend::EventHandle event) {
   const std::lock_guard lock(mutex_);
   const auto mark = marks_.find(event);
-  if (mark == marks_.end() || mark->second.scene != live) return {};
+  if (mark == marks_.end() || mark->second.capture != live) return {};
   VectorClock clock = mark->second.clock;
   if (mark->second.is_shared) clock.join(foreign_);
   return clock;
@@ -50,7 +50,7 @@ void Watcher::record_event(backend::EventHandle event, const Place& place) {
   const WatchedStream* const stream = stream_at(place);
   Mark& mark = marks_[event];
   mark.was_recorded = true;
-  mark.scene = place.scene;
+  mark.capture = place.capture;
   mark.clock = stream == nullptr ? VectorClock{} : stream->clock;
   mark.recorded_on = place.key.stream;
   mark.is_default = place.is_default;
@@ -62,12 +62,12 @@ void Watcher::wait_event(backend::EventHandle event, const Place& place) {
   const auto found = marks_.find(event);
   const Mark mark = found == marks_.end() ? Mark{} : found->second;
   Place joined = place;
-  if (mark.was_recorded && mark.scene != live) joined.scene = mark.scene;
+  if (mark.was_recorded && mark.capture != live) joined.capture = mark.capture;
   WatchedStream* const stream = stream_at(joined);
   if (stream == nullptr) return;
   stream->last_wait = WaitSeen{mark.was_recorded, mark.recorded_on, mark.is_default};
   // An event from before a capture orders nothing in it.
-  if (joined.scene == mark.scene) stream->clock.join(mark.clock);
+  if (joined.capture == mark.capture) stream->clock.join(mark.clock);
   if (mark.is_shared) stream->clock.join(foreign_);
 }
 
@@ -95,7 +95,7 @@ void Watcher::wait_signals(std::span<backend::SharedFlag> flags, const Place& pl
 
 void Watcher::order(const Place& earlier, const Place& later) {
   const std::lock_guard lock(mutex_);
-  if (earlier.scene != later.scene) return;
+  if (earlier.capture != later.capture) return;
   const WatchedStream* const stream = stream_at(earlier);
   if (stream == nullptr) return;
   const VectorClock clock = stream->clock;
@@ -118,7 +118,7 @@ void Watcher::end_meeting(const std::shared_ptr<void>& meeting,
   const auto& [places, clocks] = *static_cast<const Meeting*>(meeting.get());
   const std::lock_guard lock(mutex_);
   for (const auto& [earlier, later] : orders) {
-    if (places[earlier].scene == places[later].scene) join(places[later], clocks[earlier]);
+    if (places[earlier].capture == places[later].capture) join(places[later], clocks[earlier]);
   }
 }
 

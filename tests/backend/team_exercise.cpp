@@ -148,7 +148,7 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
   round.ends_call = is_last;
   round.is_low_latency = part.is_low_latency;
   round.is_direct = part.is_direct;
-  round.writes_given = part.writes_given;
+  round.writes_exposed = part.writes_exposed;
   round.puts = {part.puts, part.put_pointers};
   round.readers = part.readers;
   round.sources = part.sources;
@@ -159,9 +159,9 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
                       .segments = part.sums,
                       .pointers = part.sum_pointers};
   for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
-    task.given.insert(task.given.end(), part.given.begin(), part.given.end());
-  round.given = task.given;
-  round.given_count = static_cast<std::uint32_t>(part.given.size());
+    task.exposed.insert(task.exposed.end(), part.exposed.begin(), part.exposed.end());
+  round.exposed = task.exposed;
+  round.exposed_count = static_cast<std::uint32_t>(part.exposed.size());
   if (is_last && call.tells_host) {
     round.done = &done(member);
     round.done_value = calls_ + 1;

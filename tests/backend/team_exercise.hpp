@@ -28,7 +28,7 @@ struct TeamPart {
   std::uint32_t round = 1;
   bool is_low_latency = false;
   bool is_direct = false;
-  bool writes_given = false;
+  bool writes_exposed = false;
   std::vector<FanOutSegment> puts;
   std::vector<std::byte*> put_pointers;
   Numbers readers;
@@ -40,8 +40,8 @@ struct TeamPart {
   std::uint32_t output_count = 1;
   std::vector<OrderedReductionSegment> sums;
   std::vector<std::byte*> sum_pointers;
-  std::vector<std::byte*> given;  ///< to every reader
-  bool is_relay = false;          ///< of the part before
+  std::vector<std::byte*> exposed;  ///< to every reader
+  bool is_relay = false;            ///< of the part before
 };
 
 /// The parts of all members, each in the order of its rounds.
@@ -133,7 +133,7 @@ class TeamExercise {
                                const Numbers& readers, std::byte* source, std::uint64_t bytes) const;
   /// Gives the readers of `member`'s part an address near `memory`, which is its own. Returns what readers
   /// have in their tables for `memory`.
-  std::byte* give(TeamPart& part, std::uint32_t member, std::byte* memory) const;
+  std::byte* expose(TeamPart& part, std::uint32_t member, std::byte* memory) const;
   /// `place` is what the part has in its tables, `target` memory of its member's.
   static void copy(TeamPart& part, std::byte* place, std::byte* target, std::uint64_t bytes);
 
@@ -205,7 +205,7 @@ class TeamExercise {
   /// A part as it is enqueued, and what it points to.
   struct Task {
     TeamRound round;
-    std::vector<std::byte*> given;
+    std::vector<std::byte*> exposed;
   };
   void prepare(Task& task, const TeamCall& call, std::uint32_t member, std::size_t index);
   /// Enqueues the part at `index`, and with it its relay; `index` is then behind both.

@@ -89,12 +89,12 @@ std::vector<std::byte*> TeamExercise::send(TeamCall& call, std::uint32_t round, 
   return places;
 }
 
-std::byte* TeamExercise::give(TeamPart& part, std::uint32_t member, std::byte* memory) const {
-  const std::uint64_t number = std::uint64_t{member} * layout_.most_given() + part.given.size();
-  EXPECT_LT(part.given.size(), layout_.most_given()) << "the test gives more than a slot holds";
+std::byte* TeamExercise::expose(TeamPart& part, std::uint32_t member, std::byte* memory) const {
+  const std::uint64_t number = std::uint64_t{member} * layout_.most_exposed() + part.exposed.size();
+  EXPECT_LT(part.exposed.size(), layout_.most_exposed()) << "the test gives more than a slot holds";
   const std::uint64_t rest = reinterpret_cast<std::uintptr_t>(memory) % vector_bytes;
-  part.given.push_back(memory - rest);
-  return SourcePlace::given(number, rest);
+  part.exposed.push_back(memory - rest);
+  return SourcePlace::exposed(number, rest);
 }
 
 void TeamExercise::copy(TeamPart& part, std::byte* place, std::byte* target, std::uint64_t bytes) {
@@ -111,12 +111,12 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
   TeamPart& own = call.part(writer, round);
   (is_written ? own.sources : own.readers) = readers;
   own.is_direct = is_direct;
-  own.writes_given = is_written;
+  own.writes_exposed = is_written;
   for (const std::uint32_t reader : readers) {
     TeamPart& part = call.part(reader, round);
     (is_written ? part.readers : part.sources).push_back(writer);
     part.is_direct = is_direct;
-    part.writes_given = is_written;
+    part.writes_exposed = is_written;
   }
   const auto random_pitch = [&](const Rectangle& rectangle) {
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
@@ -133,7 +133,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
     if (is_written) {
       sources.assign(readers.size(), SourcePlace::own(input(writer) + begin));
     } else if (is_direct) {
-      sources.assign(readers.size(), give(call.part(writer, round), writer, input(writer) + begin));
+      sources.assign(readers.size(), expose(call.part(writer, round), writer, input(writer) + begin));
     } else if (way == Way::low_latency) {
       sources = send(call, round, writer, readers, input(writer) + begin, bytes);
     } else {
@@ -169,7 +169,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
         const std::size_t offset =
             output_place(member, extent(rectangle, target_pitch), alike ? vector_bytes : 1, begin);
         std::byte* const place = member.output + offset;
-        part.copy_pointers.push_back(is_written  ? give(call.part(reader, round), reader, place)
+        part.copy_pointers.push_back(is_written  ? expose(call.part(reader, round), reader, place)
                                      : is_direct ? SourcePlace::own(place)
                                                  : place);
         copy_rows(member.expected.data() + offset, target_pitch, members_[writer].input_bytes.data() + begin,
@@ -217,7 +217,7 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
       if (!puts(member)) continue;
       if (way == Way::direct) {
         elsewhere[member].assign(members(),
-                                 give(call.part(member, round), member, input(member) + own[member]));
+                                 expose(call.part(member, round), member, input(member) + own[member]));
         continue;
       }
       if (way == Way::low_latency) {
@@ -328,7 +328,7 @@ void TeamExercise::add_direct_sum(TeamCall& call, std::uint32_t round, DType dty
                                   std::span<const std::uint64_t> counts, bool is_in_place) {
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& part = call.part(member, round);
-    part.is_direct = part.writes_given = true;
+    part.is_direct = part.writes_exposed = true;
     part.readers = part.sources = everyone_but(member);
     part.dtype = dtype;
     part.input_count = part.output_count = members();
@@ -351,7 +351,7 @@ void TeamExercise::add_direct_sum(TeamCall& call, std::uint32_t round, DType dty
         for (std::uint32_t member = 0; member < members(); ++member) {
           std::byte* const place = memory[member] + adder * bytes;
           part.sum_pointers.push_back(member == adder ? SourcePlace::own(place)
-                                                      : give(call.part(member, round), member, place));
+                                                      : expose(call.part(member, round), member, place));
         }
       }
     }
@@ -362,14 +362,14 @@ void TeamExercise::add_sum_for_root(TeamCall& call, std::uint32_t round, std::ui
                                     std::span<const std::uint64_t> counts, bool is_in_place) {
   const Numbers adders = everyone_but(root);
   for (std::uint32_t member = 0; member < members(); ++member) {
-    TeamPart& gives = call.part(member, round);
-    gives.is_low_latency = true;
-    gives.readers = adders;
-    std::erase(gives.readers, member);
+    TeamPart& exposes = call.part(member, round);
+    exposes.is_low_latency = true;
+    exposes.readers = adders;
+    std::erase(exposes.readers, member);
     if (member == root) continue;
-    gives.sources = everyone_but(member);
-    gives.dtype = dtype;
-    gives.input_count = members();
+    exposes.sources = everyone_but(member);
+    exposes.dtype = dtype;
+    exposes.input_count = members();
   }
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& hands_on = call.part(member, round + 1);

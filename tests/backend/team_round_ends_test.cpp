@@ -78,7 +78,7 @@ TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {
   TeamPart& part = call.part(0, 1);
   part.readers = {1};
   part.is_direct = true;
-  static_cast<void>(team().give(part, 0, team().input(0)));
+  static_cast<void>(team().expose(part, 0, team().input(0)));
   call.part(0, 2).readers = {1};
   team().enqueue(call);  // member 1 never comes
   expect_to_wait([&] { return team().finished_flag(1, 0) == 1U; });
@@ -92,9 +92,9 @@ TEST_P(TeamRounds, GiveNothingBehindOneThatHasGivenUp) {
   TeamCall call = call_of(50);
   for (std::uint32_t round = 1; round <= call.rounds; ++round) {
     TeamPart& part = call.part(0, round);
-    part.is_direct = part.writes_given = true;
+    part.is_direct = part.writes_exposed = true;
     part.readers = part.sources = {1};
-    static_cast<void>(team().give(part, 0, team().input(0)));
+    static_cast<void>(team().expose(part, 0, team().input(0)));
   }
   team().enqueue(call);  // member 1 never comes
   expect_to_wait();
@@ -116,7 +116,7 @@ TEST_P(TeamRounds, WhoComesWhenOthersHaveGivenUpWritesNothingToThem) {
       machine().fill(team().stream(member),
                      {.target = outputs[member], .count = members() * bytes, .value = {std::byte{0xee}}});
       TeamPart& part = call.part(member, 1);
-      part.is_direct = part.writes_given = true;
+      part.is_direct = part.writes_exposed = true;
       part.readers = part.sources = team().everyone_but(member);
       part.dtype = DType::uint8;
       part.input_count = part.output_count = members();
@@ -125,7 +125,8 @@ TEST_P(TeamRounds, WhoComesWhenOthersHaveGivenUpWritesNothingToThem) {
       TeamPart& part = call.part(writer, 1);
       const auto place_in = [&](const std::vector<std::byte*>& memory, std::uint32_t member) {
         std::byte* const place = memory[member] + writer * bytes;
-        return member == writer ? SourcePlace::own(place) : team().give(call.part(member, 1), member, place);
+        return member == writer ? SourcePlace::own(place)
+                                : team().expose(call.part(member, 1), member, place);
       };
       if (adds) {
         part.sums.push_back({.count = bytes, .first_input = 0, .first_output = members()});

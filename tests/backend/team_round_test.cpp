@@ -43,12 +43,12 @@ TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
     TeamPart& own = call.part(writer, 1);
     own.is_direct = true;
     own.readers = team().everyone_but(writer);
-    std::byte* const given = team().give(own, writer, memory);
+    std::byte* const exposed = team().expose(own, writer, memory);
     for (const std::uint32_t reader : own.readers) {
       TeamPart& part = call.part(reader, 1);
       part.is_direct = true;
       part.sources = {writer};
-      TeamExercise::copy(part, given, team().expect(reader, pattern), bytes);
+      TeamExercise::copy(part, exposed, team().expect(reader, pattern), bytes);
     }
     for (const std::uint32_t reader : own.readers) team().delay(reader);
     team().enqueue(call);
@@ -68,7 +68,7 @@ TEST_P(TeamRounds, GivenMemoryHasWhatIsWrittenWhenItsWritersHaveFinished) {
     std::byte* const memory = team().allocate(giver, writers.size() * bytes);
     TeamCall call = call_of(1);
     TeamPart& own = call.part(giver, 1);
-    own.is_direct = own.writes_given = true;
+    own.is_direct = own.writes_exposed = true;
     own.readers = writers;
     std::vector<std::byte*> kept;
     for (std::size_t w = 0; w < writers.size(); ++w) {
@@ -76,11 +76,11 @@ TEST_P(TeamRounds, GivenMemoryHasWhatIsWrittenWhenItsWritersHaveFinished) {
       std::byte* const source =
           team().input(writers[w]) + (pattern.data() - team().input_bytes(writers[w]).data());
       TeamPart& part = call.part(writers[w], 1);
-      part.is_direct = part.writes_given = true;
+      part.is_direct = part.writes_exposed = true;
       part.sources = {giver};
       part.copies = {{.row_bytes = bytes, .source = 0, .first_target = 1, .target_count = 1}};
       part.copy_pointers = {SourcePlace::own(source),
-                            team().give(call.part(giver, 1), giver, memory + w * bytes)};
+                            team().expose(call.part(giver, 1), giver, memory + w * bytes)};
       kept.push_back(team().expect(giver, pattern));
     }
     for (const std::uint32_t writer : writers) team().delay(writer);

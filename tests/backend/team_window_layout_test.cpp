@@ -30,8 +30,8 @@ std::vector<Area> areas_of(const TeamWindowLayout& layout) {
     for (std::uint32_t round = 0; round < TeamWindowLayout::slot_count; ++round) {
       add(layout.ready_offset(member, round), sizeof(SharedFlag));
       add(layout.taken_offset(member, round), sizeof(SharedFlag));
-      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines; ++index)
-        add(layout.given_line_offset(member, round, index), sizeof(TeamLine));
+      for (std::uint32_t index = 0; index < TeamWindowLayout::exposed_lines; ++index)
+        add(layout.exposed_line_offset(member, round, index), sizeof(TeamLine));
     }
     for (std::uint32_t lane = 0; lane < layout.all_link_lanes(); ++lane) {
       const bool is_of_lines = lane >= layout.link_lanes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_sanitizer/shadow_memory.hpp"
 
+#include "stream_sanitizer/happens_before.hpp"
 #include "stream_sanitizer/memory_lives.hpp"
-#include "stream_sanitizer/scene.hpp"
 
 #include <cstdint>
 #include <map>
@@ -96,19 +96,19 @@ TEST(ShadowMemory, TakesBackAndForgets) {
 TEST(ShadowMemory, StaysWithinBounds) {
   constexpr std::size_t most_pieces = 10'000;
   constexpr std::uint64_t last = 40'000;
-  Scene scene(most_pieces);
+  HappensBefore order(most_pieces);
   VectorClock clock;
   bool is_too_much = false;
   std::size_t most = 0;
   for (std::uint64_t i = 1; i <= last; ++i) {
     clock.advance(1, i);
-    scene.memory().enter({8 * i, 8 * i + 4}, true, {1, i, numbered_operation(i), nullptr}, clock);
-    is_too_much |= scene.tidy();
-    most = std::max(most, scene.memory().size());
+    order.memory().enter({8 * i, 8 * i + 4}, true, {1, i, numbered_operation(i), nullptr}, clock);
+    is_too_much |= order.tidy();
+    most = std::max(most, order.memory().size());
   }
   EXPECT_TRUE(is_too_much);
   EXPECT_LE(most, 2 * most_pieces);
-  EXPECT_TRUE(scene.memory().find_conflict({8 * last, 8 * last + 1}, false, {}).has_value())
+  EXPECT_TRUE(order.memory().find_conflict({8 * last, 8 * last + 1}, false, {}).has_value())
       << "the latest is kept";
 }
 

@@ -5,7 +5,7 @@
 #include "settings/log.hpp"
 #include "transport/launch/plan_launcher.hpp"
 #include "transport/rounds/round_launcher.hpp"
-#include "transport/steps/crew.hpp"
+#include "transport/steps/launch_helpers.hpp"
 #include "transport/steps/side_streams.hpp"
 #include "transport/steps/signals.hpp"
 
@@ -19,17 +19,17 @@ namespace {
 
 /// Orders the plan's star by `flags` and enqueues its body. Every wait is enqueued after what it waits for.
 void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, const Signals::Flags& flags,
-                 Crew::Shift& shift) {
+                 LaunchHelpers::Lease& lease) {
   backend::Backend& backend = runtime.backend();
   const backend::StreamRef hub = operands.lanes[plan.hub_lane];
   const auto& [before, after] = *plan.star;
-  shift.for_each(before.size(), [&](std::size_t i) {
+  lease.for_each(before.size(), [&](std::size_t i) {
     backend.signal(operands.lanes[before[i]], flags.ready[i], flags.value);
   });
   if (!before.empty()) runtime.wait_signals(hub, flags.ready, flags.value);
   PlanLauncher(runtime, plan, operands).run_body();
   backend.signal(hub, *flags.done, flags.value);
-  shift.for_each(after.size(), [&](std::size_t i) {
+  lease.for_each(after.size(), [&](std::size_t i) {
     runtime.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
   });
 }
@@ -41,10 +41,11 @@ void launch_steps(Runtime& runtime, const Plan& plan, const Operands& operands) 
       return runtime.backend().is_of_calling_thread(lane);
     });
     const auto& [before, after] = *plan.star;
-    Crew::Shift shift(runtime.extension<Crew>(), has_thread_stream ? 0 : before.size() + after.size());
-    if (plan.signals == SignalUse::always || shift.has_help()) {
+    LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(),
+                               has_thread_stream ? 0 : before.size() + after.size());
+    if (plan.signals == SignalUse::always || lease.has_help()) {
       const auto flags = runtime.extension<Signals>().take(before.size());
-      if (flags) return launch_star(runtime, plan, operands, *flags, shift);
+      if (flags) return launch_star(runtime, plan, operands, *flags, lease);
     }
   }
   PlanLauncher(runtime, plan, operands).run();
@@ -160,7 +161,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
 std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {
   if (const team::RoundPlan& rounds = *rounds_of(plan);
       rounds.protocol == team::Protocol::direct &&
-      !plan.process_rounds->team->may_give(rounds, operands.addresses))
+      !plan.process_rounds->team->may_expose(rounds, operands.addresses))
     return std::nullopt;
   runtime.release_collected();
   team::ProcessTurn turn;

@@ -28,7 +28,8 @@ struct Operands {
 };
 
 /// Enqueues all steps on the `operands`' lanes, none of which is being captured. Throws OutOfMemoryError
-/// before anything is enqueued. Other threads may help (`crew.hpp`), but it returns when all is enqueued.
+/// before anything is enqueued. Other threads may help (`launch_helpers.hpp`), but it returns when all is
+/// enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
 /// Enqueues them into the graph that the operands' `lanes` have joined, and brings these back afterwards.
 /// What the plan uses stays alive until the graph is destroyed. Throws OutOfMemoryError likewise.

@@ -20,13 +20,13 @@ constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 }  // namespace
 
 std::string MessageLauncher::refusal() const {
-  if (is_by_nccl() && !means_.nccl->is_connected()) {
+  if (is_by_nccl() && !capabilities_.nccl->is_connected()) {
     return fmt::format(
         "nccl was asked for{}, which all ranks connect in the first call that they all make by it, expected "
         "such a call before, for instance a broadcast",
         in_words(team_.settings().transport_source));
   }
-  if (!is_by_nccl() && means_.layout.link_lanes == 0) {
+  if (!is_by_nccl() && capabilities_.layout.link_lanes == 0) {
     return fmt::format("options.window_bytes is {}, expected more for {} members",
                        team_.settings().window_bytes, team_.membership().member_count());
   }
@@ -34,9 +34,9 @@ std::string MessageLauncher::refusal() const {
 }
 
 const std::shared_ptr<const Plan>& MessageLauncher::plan_for(const MessageShape& messages) {
-  const MessageRoute route = select(messages, means_, team_.settings().transport);
+  const MessageRoute route = select(messages, capabilities_, team_.settings().transport);
   std::shared_ptr<const Plan>& kept = plans_[static_cast<std::size_t>(route)];
-  if (kept == nullptr) kept = std::make_shared<const Plan>(plan_of(route, means_));
+  if (kept == nullptr) kept = std::make_shared<const Plan>(plan_of(route, capabilities_));
   return kept;
 }
 
@@ -66,7 +66,7 @@ void MessageLauncher::launch(Launching launching, std::uint64_t number, std::spa
     launch_by_nccl(transfers, streams);
   } else {
     invite(number, transfers);
-    links_.launch(launching, number == 0, team::direct_messages_from(means_), transfers, streams);
+    links_.launch(launching, number == 0, team::direct_messages_from(capabilities_), transfers, streams);
   }
   if (number == 0) return;
   for (std::size_t local = 0; local < streams.size(); ++local)
@@ -75,7 +75,7 @@ void MessageLauncher::launch(Launching launching, std::uint64_t number, std::spa
 
 void MessageLauncher::invite(std::uint64_t number, std::span<LinkTransfer> transfers) {
   team::Registrations* const registrations = team_.registrations();
-  const std::uint64_t direct_from = team::direct_messages_from(means_);
+  const std::uint64_t direct_from = team::direct_messages_from(capabilities_);
   const auto is_invited = [&](const LinkTransfer& transfer) {
     return !transfer.half.is_sent && transfer.bytes > direct_from;
   };
@@ -114,7 +114,8 @@ void MessageLauncher::launch_by_nccl(std::span<const LinkTransfer> transfers,
   }
   list.group_ends.push_back(list.calls.size());
   if (list.calls.empty()) return;
-  means_.nccl->enqueue(list, {.backend = runtime_.backend(), .addresses = addresses, .lanes = streams});
+  capabilities_.nccl->enqueue(list,
+                              {.backend = runtime_.backend(), .addresses = addresses, .lanes = streams});
 }
 
 }  // namespace tutti::transport

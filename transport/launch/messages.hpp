@@ -22,8 +22,8 @@ namespace tutti::transport {
 class MessageLauncher {
  public:
   /// The arguments outlive it.
-  MessageLauncher(Runtime& runtime, team::Team& team, const team::TeamMeans& means)
-      : runtime_(runtime), team_(team), means_(means), links_(runtime, team) {}
+  MessageLauncher(Runtime& runtime, team::Team& team, const team::TeamCapabilities& capabilities)
+      : runtime_(runtime), team_(team), capabilities_(capabilities), links_(runtime, team) {}
   MessageLauncher(const MessageLauncher&) = delete;
   MessageLauncher& operator=(const MessageLauncher&) = delete;
 
@@ -51,7 +51,7 @@ class MessageLauncher {
 
   Runtime& runtime_;
   team::Team& team_;
-  const team::TeamMeans& means_;
+  const team::TeamCapabilities& capabilities_;
   team::LinkLauncher links_;
   /// By route; nullptr: not asked for yet.
   std::array<std::shared_ptr<const Plan>, message_route_count> plans_;

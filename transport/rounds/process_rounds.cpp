@@ -80,7 +80,7 @@ std::string ProcessRounds::refusal(const Reach& reach) {
     if (shape.inseparable_bytes > 8 && shape.largest_message() <= round_tuning_of(backend).direct_from &&
         are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
       return "low latency would divide the 16 bytes of an element";
-    if (const std::size_t most = Registrations::most_given / (2 * problem_.lane_devices.size());
+    if (const std::size_t most = Registrations::most_exposed / (2 * problem_.lane_devices.size());
         shape.busiest_member() > process_inbox_payload && shape.tensors > most)
       return fmt::format("more than {} tensors are not read where they lie", most);
     const std::uint64_t limit = largest_payload();
@@ -105,7 +105,7 @@ std::string ProcessRounds::refusal(const Reach& reach) {
   std::iota(lanes_.begin(), lanes_.end(), LaneId{0});
   std::ranges::sort(lanes_, {}, [this](LaneId lane) { return problem_.lane_devices[lane]; });
 
-  Plan plan = lower_rounds(problem_of_team(), team_->means());
+  Plan plan = lower_rounds(problem_of_team(), team_->capabilities());
   const RoundPlan& rounds = *rounds_of(plan);
   if (rounds.round_count == 0) return "nothing goes from device to device";
   if (rounds.protocol == Protocol::slots && backend == BackendKind::cuda)

@@ -6,7 +6,7 @@
 #include "stream/external_streams.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/probes/launch_probe.hpp"
-#include "transport/rounds/team_means.hpp"
+#include "transport/rounds/team_capabilities.hpp"
 #include "transport/team/calls/live_teams.hpp"
 #include "transport/team/registrations/deferred_frees.hpp"
 #include "transport/team/registrations/registrations.hpp"
@@ -42,9 +42,9 @@ ProcessTeam::ProcessTeam(Runtime& runtime, std::span<const int> devices)
     : runtime_(runtime),
       team_(runtime, alone_, settings_of_process(devices)),
       launcher_(runtime, team_),
-      means_(means_of(team_, runtime.backend().kind())) {
-  means_.may_relay = false;
-  means_.most_given = Registrations::most_given;  // nothing of it has to be opened
+      capabilities_(capabilities_of(team_, runtime.backend().kind())) {
+  capabilities_.may_relay = false;
+  capabilities_.most_exposed = Registrations::most_exposed;  // nothing of it has to be opened
 }
 
 ProcessTeam::~ProcessTeam() {

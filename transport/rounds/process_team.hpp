@@ -8,7 +8,7 @@
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_launcher.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/team/joining/alone.hpp"
+#include "transport/team/joining/single_rank_exchange.hpp"
 #include "transport/team/team.hpp"
 
 #include <cstddef>
@@ -41,11 +41,11 @@ class ProcessTeam {
   /// Waits until all calls are over.
   ~ProcessTeam();
 
-  [[nodiscard]] const TeamMeans& means() const noexcept { return means_; }
+  [[nodiscard]] const TeamCapabilities& capabilities() const noexcept { return capabilities_; }
 
-  /// As `RoundLauncher::may_give`.
-  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
-    return launcher_.may_give(plan, addresses);
+  /// As `RoundLauncher::may_expose`.
+  [[nodiscard]] bool may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
+    return launcher_.may_expose(plan, addresses);
   }
   /// Nobody else has a turn while the lock is held. It is not held where rounds cannot be launched now on
   /// these streams, one for each device, none of which is being captured.
@@ -71,10 +71,10 @@ class ProcessTeam {
   void end_after(const backend::Escaped& escaped, std::span<const backend::StreamRef> streams) noexcept;
 
   Runtime& runtime_;
-  Alone alone_;
+  SingleRankExchange alone_;
   Team team_;
   RoundLauncher launcher_;
-  TeamMeans means_;
+  TeamCapabilities capabilities_;
 };
 
 /// The teams of a process's own devices, by set of devices: made when first needed, and kept as long as the

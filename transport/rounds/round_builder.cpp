@@ -49,9 +49,9 @@ void RoundBuilder::copy(const Move& move, Place target) {
     return;
   }
   if (writes_flows()) {
-    writes_given_ = true;
+    writes_exposed_ = true;
     offered.source = own(move.source);
-    add(part(member).copies, offered, give(target));
+    add(part(member).copies, offered, expose(target));
     connect(reader, member);
     return;
   }
@@ -82,8 +82,8 @@ void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> 
   }
   adding.reductions.pointers.push_back(outputs.size() > 1 ? own(outputs.front()) : outputs.front());
   for (const Place output : outputs.subspan(1)) {
-    writes_given_ = true;
-    adding.reductions.pointers.push_back(give(output));
+    writes_exposed_ = true;
+    adding.reductions.pointers.push_back(expose(output));
     connect(work_.member_of(output), root);
   }
   adding.reductions.segments.push_back(
@@ -101,7 +101,7 @@ bool RoundBuilder::fits() const {
   }
   return *std::ranges::max_element(fill_) <= limits_.layout.slot_bytes &&
          std::ranges::all_of(parts_, [this](const RoundPart& part) {
-           return part.given.size() <= limits_.layout.most_given();
+           return part.exposed.size() <= limits_.layout.most_exposed();
          });
 }
 
@@ -209,7 +209,7 @@ void RoundBuilder::order_as_put() {
 std::size_t RoundBuilder::owner(Place place, std::size_t reader) const {
   if (place.buffer < first_own_source()) return place.buffer - work_.homes.size();
   if (place.buffer < first_inbox()) return reader;
-  return (place.buffer - first_given()) / limits_.layout.most_given();
+  return (place.buffer - first_exposed()) / limits_.layout.most_exposed();
 }
 
 void RoundBuilder::cut_into_slices(Table& table) {
@@ -236,7 +236,7 @@ Place RoundBuilder::offer(const Move& move, LaneId reader) {
     case Protocol::slots:
       break;
     case Protocol::direct:
-      return give(move.source);
+      return expose(move.source);
     case Protocol::low_latency:
       return send(move, reader);
   }
@@ -256,13 +256,13 @@ Place RoundBuilder::put(const Move& move) {
   return slot;
 }
 
-Place RoundBuilder::give(Place source) {
+Place RoundBuilder::expose(Place source) {
   const LaneId member = work_.member_of(source);
-  std::vector<BufferId>& given = part(member).given;
-  const auto [known, is_new] =
-      given_.try_emplace(source.buffer, std::uint64_t{member} * limits_.layout.most_given() + given.size());
-  if (is_new) given.push_back(source.buffer);
-  return {static_cast<BufferId>(first_given() + known->second), source.offset};
+  std::vector<BufferId>& exposed = part(member).exposed;
+  const auto [known, is_new] = exposed_.try_emplace(
+      source.buffer, std::uint64_t{member} * limits_.layout.most_exposed() + exposed.size());
+  if (is_new) exposed.push_back(source.buffer);
+  return {static_cast<BufferId>(first_exposed() + known->second), source.offset};
 }
 
 Place RoundBuilder::send(const Move& move, LaneId reader) {

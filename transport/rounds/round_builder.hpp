@@ -38,7 +38,7 @@ class RoundBuilder {
   [[nodiscard]] bool is_relay() const { return is_relay_; }
 
   /// Whether members write to what others give.
-  [[nodiscard]] bool writes_given() const { return writes_given_; }
+  [[nodiscard]] bool writes_exposed() const { return writes_exposed_; }
 
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
   [[nodiscard]] RoundPart& part(std::size_t member) {
@@ -58,7 +58,7 @@ class RoundBuilder {
   // Buffers beyond the work's: see `RoundPlan`.
   [[nodiscard]] std::size_t first_own_source() const { return work_.homes.size() + parts_.size(); }
   [[nodiscard]] std::size_t first_inbox() const { return first_own_source() + work_.homes.size(); }
-  [[nodiscard]] std::size_t first_given() const { return first_inbox() + parts_.size(); }
+  [[nodiscard]] std::size_t first_exposed() const { return first_inbox() + parts_.size(); }
   [[nodiscard]] Place own(Place source) const {
     return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
   }
@@ -75,7 +75,7 @@ class RoundBuilder {
   /// Puts a rectangle, packed, into the slot of the source's member, once.
   [[nodiscard]] Place put(const Move& move);
   /// Gives readers the memory that a place is in.
-  [[nodiscard]] Place give(Place source);
+  [[nodiscard]] Place expose(Place source);
   /// Sends a rectangle into the reader's inbox, once.
   [[nodiscard]] Place send(const Move& move, LaneId reader);
   void connect(LaneId source, LaneId reader);
@@ -124,10 +124,10 @@ class RoundBuilder {
   std::vector<std::uint64_t> kept_;
   bool is_single_rows_ = true;  ///< all that is copied
   bool is_relay_ = false;
-  bool writes_given_ = false;
+  bool writes_exposed_ = false;
   std::vector<bool> has_part_;
-  std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
-  std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
+  std::map<Rectangle, std::uint64_t> put_;     ///< to the place in the slot, or the number of the message
+  std::map<BufferId, std::uint64_t> exposed_;  ///< the number of each buffer's address
 };
 
 }  // namespace tutti::transport::team

@@ -20,11 +20,11 @@ class TeamNccl;
 
 /// What a team can do, as far as choices and plans depend on it: the same on all ranks, but for which members
 /// are local.
-struct TeamMeans {
+struct TeamCapabilities {
   BackendKind backend = BackendKind::host;
   backend::TeamWindowLayout layout{};
   /// Operands that a rank can give for the others to read; 0: none.
-  std::size_t most_given = 0;
+  std::size_t most_exposed = 0;
   /// Members may hand on what they have got: then these wait for one another's streams, too.
   bool may_relay = true;
   std::size_t most_members_of_a_rank = 1;
@@ -51,14 +51,15 @@ struct RoundChoice {
 };
 
 /// Messages through slots are cut into pieces of so many bytes.
-[[nodiscard]] std::uint64_t message_bytes(const TeamMeans& means) noexcept;
+[[nodiscard]] std::uint64_t message_bytes(const TeamCapabilities& capabilities) noexcept;
 
 /// Messages from one member to another of more bytes than so many are written where they are received, if
 /// that can be: the same on all ranks.
-[[nodiscard]] std::uint64_t direct_messages_from(const TeamMeans& means) noexcept;
+[[nodiscard]] std::uint64_t direct_messages_from(const TeamCapabilities& capabilities) noexcept;
 
 /// Which rounds carry a call of this shape best, if rounds do.
-[[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
+[[nodiscard]] RoundChoice choose_rounds(const CallShape& shape,
+                                        const TeamCapabilities& capabilities) noexcept;
 
 /// What a member may send or receive in low-latency rounds, of calls on one tensor: of the collective with
 /// the least, and of that with the most. 0 where there are no such rounds.
@@ -66,13 +67,15 @@ struct LowLatencyLimits {
   std::uint64_t least = 0;
   std::uint64_t most = 0;
 };
-[[nodiscard]] LowLatencyLimits low_latency_limits(std::size_t members, const TeamMeans& means) noexcept;
+[[nodiscard]] LowLatencyLimits low_latency_limits(std::size_t members,
+                                                  const TeamCapabilities& capabilities) noexcept;
 
 /// Why `rounds` have been chosen, for people to read.
-[[nodiscard]] std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds);
+[[nodiscard]] std::string reason_for(const CallShape& shape, const TeamCapabilities& capabilities,
+                                     RoundChoice rounds);
 
 /// Whether `rounds` are as fast as NCCL.
-[[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means,
+[[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamCapabilities& capabilities,
                                      RoundChoice rounds) noexcept;
 
 }  // namespace tutti::transport::team

@@ -37,9 +37,9 @@ class Resolver {
       return windows_[place.buffer - plan_.slot_buffer(0)] + layout_.slots_offset() + place.offset;
     if (place.buffer < plan_.inbox_buffer(0))
       return backend::SourcePlace::own(addresses_[place.buffer - plan_.own_source(0)] + place.offset);
-    if (place.buffer < plan_.given_buffer(0))
+    if (place.buffer < plan_.exposed_buffer(0))
       return windows_[place.buffer - plan_.inbox_buffer(0)] + layout_.inboxes_offset() + place.offset;
-    return backend::SourcePlace::given(place.buffer - plan_.given_buffer(0), place.offset);
+    return backend::SourcePlace::exposed(place.buffer - plan_.exposed_buffer(0), place.offset);
   }
 
   const RoundPlan& plan_;
@@ -142,12 +142,12 @@ void RoundLauncher::check() const {
   }
 }
 
-bool RoundLauncher::may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
-  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
-  for (std::size_t member = 0; member < plan.given.size(); ++member) {
+bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
+  const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
+  for (std::size_t member = 0; member < plan.exposed.size(); ++member) {
     CachingAllocator& allocator = runtime_.allocator(team_.membership().devices()[member]);
     CachingAllocator::Extent segment;  // mostly the next operand's as well
-    for (const BufferId buffer : plan.given[member]) {
+    for (const BufferId buffer : plan.exposed[member]) {
       const std::byte* const address = addresses[buffer];
       if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
       if (address >= segment.address && address < segment.address + segment.bytes) continue;
@@ -233,10 +233,10 @@ std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t local, 
     tasks.task.round.relay = &tasks.relay.round;
   }
   // Before the work is queued: that may wait until there is room, or until the work is over.
-  if (Courier* const courier = team_.courier()) {
+  if (HostProxy* const host_proxy = team_.host_proxy()) {
     for (const RoundPart& part : std::span(parts).subspan(first, next - first)) {
       if (!part.readers.empty())
-        courier->expect(tasks.task.round.member, rounds_ + part.round, bytes_put(part), part.readers);
+        host_proxy->expect(tasks.task.round.member, rounds_ + part.round, bytes_put(part), part.readers);
     }
   }
   runtime_.backend().team_round(launch.streams[local], tasks.task.round);
@@ -250,7 +250,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   const Progress& progress = team_.progress();
   const RoundPart& part = plan.parts[local][index];
   const Resolver resolver(plan, windows, local, addresses);
-  give(part, addresses, task.given);
+  expose(part, addresses, task.exposed);
   task.round = {.layout = windows.layout(),
                 .windows = windows.seen_by(local),
                 .member = static_cast<std::uint32_t>(team_.membership().first_local() + local),
@@ -268,7 +268,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .ends_call = index + 1 == plan.parts[local].size(),
                 .is_low_latency = plan.protocol == Protocol::low_latency,
                 .is_direct = plan.protocol == Protocol::direct,
-                .writes_given = plan.writes_given,
+                .writes_exposed = plan.writes_exposed,
                 .puts = {part.puts.segments, resolver.resolve(part.puts.pointers, task.puts)},
                 .readers = part.readers,
                 .sources = part.sources,
@@ -279,8 +279,8 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                                .output_count = part.output_count,
                                .segments = part.reductions.segments,
                                .pointers = resolver.resolve(part.reductions.pointers, task.reductions)},
-                .given_count = static_cast<std::uint32_t>(part.given.size()),
-                .given = task.given};
+                .exposed_count = static_cast<std::uint32_t>(part.exposed.size()),
+                .exposed = task.exposed};
   if (task.round.ends_call && !is_captured_) {
     task.round.done = team_.progress().flag_of_rounds(local);
     task.round.counts_done = task.round.done == nullptr;
@@ -288,16 +288,16 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   }
 }
 
-void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addresses,
-                         std::vector<std::byte*>& given) const {
-  const std::size_t count = part.given.size();
-  given.resize(part.readers.size() * count);
+void RoundLauncher::expose(const RoundPart& part, std::span<std::byte* const> addresses,
+                           std::vector<std::byte*>& exposed) const {
+  const std::size_t count = part.exposed.size();
+  exposed.resize(part.readers.size() * count);
   for (std::size_t i = 0; i < count; ++i) {
-    std::byte* const address = addresses[part.given[i]];
-    Registrations::Given memory(address);
+    std::byte* const address = addresses[part.exposed[i]];
+    Registrations::Exposed memory(address);
     if (Registrations* const opened = team_.registrations()) memory = opened->find(address);
     for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
-      given[reader * count + i] = memory.seen_by(part.readers[reader]);
+      exposed[reader * count + i] = memory.seen_by(part.readers[reader]);
   }
 }
 

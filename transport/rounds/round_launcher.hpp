@@ -45,10 +45,10 @@ class RoundLauncher {
   /// Of a team of one rank, which opens nothing: whether the members can be given the memory at `addresses`,
   /// by buffer, that the plan's parts give: it is aligned, and of their devices' caching allocators, which
   /// have made it reachable. Thread-safe.
-  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const;
+  [[nodiscard]] bool may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const;
   /// Queues the local members' parts. The binding has addresses by buffer of the plan's work and lanes by
   /// member; those of other ranks' members are not looked at. What they point to stays alive until the
-  /// streams have passed. What the plan gives has been added to the team's registrations, or `may_give` has
+  /// streams have passed. What the plan gives has been added to the team's registrations, or `may_expose` has
   /// said that it can be given.
   void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
   /// Marks a call that needs no rounds: it is complete when the local members' `lanes` have come here.
@@ -95,7 +95,7 @@ class RoundLauncher {
     std::vector<std::byte*> puts;
     std::vector<std::byte*> copies;
     std::vector<std::byte*> reductions;
-    std::vector<std::byte*> given;
+    std::vector<std::byte*> exposed;
   };
 
   /// A task, and that of its relay.
@@ -123,8 +123,8 @@ class RoundLauncher {
   /// Part number `index` of a local member, in `task`.
   void prepare(Task& task, const Launch& launch, std::size_t local, std::size_t index) const;
   /// What each reader is told of the memory that the part gives.
-  void give(const RoundPart& part, std::span<std::byte* const> addresses,
-            std::vector<std::byte*>& given) const;
+  void expose(const RoundPart& part, std::span<std::byte* const> addresses,
+              std::vector<std::byte*>& exposed) const;
 
   Runtime& runtime_;
   Team& team_;

@@ -192,7 +192,7 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
                  std::size_t members, std::size_t first_local, std::size_t local_count) {
   RoundPlan plan;
   plan.protocol = protocol;
-  plan.writes_given = std::ranges::any_of(rounds, &RoundBuilder::writes_given);
+  plan.writes_exposed = std::ranges::any_of(rounds, &RoundBuilder::writes_exposed);
   plan.operand_count = work.homes.size();
   plan.member_count = members;
   plan.first_local = first_local;
@@ -216,9 +216,9 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
     }
     if (parts.empty() && plan.round_count > 0) parts.emplace_back().round = plan.round_count;
     if (!parts.empty()) parts.back().finished = plan.round_count;
-    std::set<BufferId> given;
-    for (const RoundPart& part : parts) given.insert(part.given.begin(), part.given.end());
-    plan.given.emplace_back(given.begin(), given.end());
+    std::set<BufferId> exposed;
+    for (const RoundPart& part : parts) exposed.insert(part.exposed.begin(), part.exposed.end());
+    plan.exposed.emplace_back(exposed.begin(), exposed.end());
     if (protocol == Protocol::low_latency || work.outputs_are_apart) continue;
     for (RoundPart& part : parts) {
       const bool writes_inputs =
@@ -253,7 +253,7 @@ std::size_t RoundPlan::bytes() const noexcept {
     for (const RoundPart& part : own) {
       total += bytes_in(part.puts.segments) + bytes_in(part.puts.pointers) + bytes_in(part.copies.segments) +
                bytes_in(part.copies.pointers) + bytes_in(part.reductions.segments) +
-               bytes_in(part.reductions.pointers) + bytes_in(part.given);
+               bytes_in(part.reductions.pointers) + bytes_in(part.exposed);
     }
   }
   return total;

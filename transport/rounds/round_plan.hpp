@@ -52,7 +52,8 @@ enum class Protocol : std::uint8_t {
 /// One member's part in one round. Places of targets are in the work's buffers, in slots or in inboxes: the
 /// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
 /// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
-/// that other members give: that is buffer `RoundPlan::given_buffer(number)`, with the number of its address
+/// that other members give: that is buffer `RoundPlan::exposed_buffer(number)`, with the number of its
+/// address
 /// (`backend::SourcePlace`). So are outputs of reductions that have several, and directly targets of copies.
 /// What is put comes from the work's buffers.
 struct RoundPart {
@@ -72,7 +73,7 @@ struct RoundPart {
   DType dtype = DType::float32;                        ///< of the sums
   std::uint32_t input_count = 0;                       ///< likewise
   std::uint32_t output_count = 1;                      ///< likewise
-  std::vector<BufferId> given;                         ///< the member's buffers that readers are given
+  std::vector<BufferId> exposed;                       ///< the member's buffers that readers are given
   /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
   /// `backend::TeamRound::relay`.
   bool is_relay = false;
@@ -86,10 +87,10 @@ struct RoundPlan {
   std::size_t first_local = 0;  ///< the member whose parts come first
   std::uint32_t round_count = 0;
   Protocol protocol = Protocol::slots;
-  bool writes_given = false;                  ///< members write to what others give
+  bool writes_exposed = false;                ///< members write to what others give
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
   /// By local member: buffers that it gives in some round, each once.
-  std::vector<std::vector<BufferId>> given;
+  std::vector<std::vector<BufferId>> exposed;
 
   /// How much memory the plan takes, about.
   [[nodiscard]] std::size_t bytes() const noexcept;
@@ -102,7 +103,7 @@ struct RoundPlan {
   [[nodiscard]] BufferId inbox_buffer(std::size_t member) const noexcept {
     return static_cast<BufferId>(2 * operand_count + member_count + member);
   }
-  [[nodiscard]] BufferId given_buffer(std::uint64_t number) const noexcept {
+  [[nodiscard]] BufferId exposed_buffer(std::uint64_t number) const noexcept {
     return static_cast<BufferId>(2 * (operand_count + member_count) + number);
   }
 };

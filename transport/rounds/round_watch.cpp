@@ -47,16 +47,16 @@ class EarlyAccesses {
 
  private:
   void add(std::uint32_t round, Place place, std::uint64_t bytes, bool writes = false) {
-    if (place.buffer < plan_.given_buffer(0)) return;
-    const std::uint64_t number = place.buffer - plan_.given_buffer(0);
-    const std::uint64_t member = number / layout_.most_given();
+    if (place.buffer < plan_.exposed_buffer(0)) return;
+    const std::uint64_t number = place.buffer - plan_.exposed_buffer(0);
+    const std::uint64_t member = number / layout_.most_exposed();
     if (member < plan_.first_local || member - plan_.first_local >= plan_.parts.size()) return;
     const std::size_t local = member - plan_.first_local;
     const std::vector<RoundPart>& parts = plan_.parts[local];
     const auto giver = std::ranges::find(parts, round, &RoundPart::round);
     if (giver == parts.end()) return;
-    const std::byte* const given = addresses_[giver->given[number % layout_.most_given()]];
-    accesses_[local].push_back({.address = given + place.offset, .bytes = bytes, .writes = writes});
+    const std::byte* const exposed = addresses_[giver->exposed[number % layout_.most_exposed()]];
+    accesses_[local].push_back({.address = exposed + place.offset, .bytes = bytes, .writes = writes});
   }
 
   const RoundPlan& plan_;
@@ -87,7 +87,7 @@ std::vector<backend::MeetingOrder> orders_after(const RoundPlan& plan) {
         const auto part = std::ranges::find(plan.parts[local], round, &RoundPart::round);
         if (part == plan.parts[local].end()) continue;
         for (const std::uint32_t source : part->sources) note_followed(followed, before, local, source);
-        if (part->given.empty()) continue;
+        if (part->exposed.empty()) continue;
         for (const std::uint32_t reader : part->readers) note_followed(followed, before, local, reader);
       }
     }

@@ -30,9 +30,9 @@ std::string_view adjective_of(Protocol protocol) noexcept {
   return "";
 }
 
-RoundTuning tuning_for(const TeamMeans& means, const RoundChoice& choice) noexcept {
-  RoundTuning tuning = round_tuning_of(means.backend);
-  tuning.message_bytes = message_bytes(means);
+RoundTuning tuning_for(const TeamCapabilities& capabilities, const RoundChoice& choice) noexcept {
+  RoundTuning tuning = round_tuning_of(capabilities.backend);
+  tuning.message_bytes = message_bytes(capabilities);
   if (choice.protocol == Protocol::slots) return tuning;
   // There are no messages to cut. Directly, a member writes its own share alone, which no other reads.
   tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
@@ -43,39 +43,41 @@ RoundTuning tuning_for(const TeamMeans& means, const RoundChoice& choice) noexce
 
 }  // namespace
 
-Plan lower_rounds(const Problem& problem, const TeamMeans& means) {
+Plan lower_rounds(const Problem& problem, const TeamCapabilities& capabilities) {
   const std::size_t members = problem.lane_devices.size();
   PlanBuilder builder(problem);
   RoundPlan rounds;
   RoundChoice choice;
   if (problem.collective == Collective::barrier) {
-    rounds = plan_barrier(members, means.first_local, means.local_count);
+    rounds = plan_barrier(members, capabilities.first_local, capabilities.local_count);
   } else {
-    if (!problem.flows.empty() || !problem.reductions.empty()) choice = choose_rounds(problem.shape, means);
-    const RoundTuning tuning = tuning_for(means, choice);
+    if (!problem.flows.empty() || !problem.reductions.empty())
+      choice = choose_rounds(problem.shape, capabilities);
+    const RoundTuning tuning = tuning_for(capabilities, choice);
     const TeamWork work = share_work(problem, choice.is_relayed, tuning);
     for (std::size_t i = 0; i < work.share_bytes.size(); ++i)
       builder.temporary(work.homes[problem.homes.size() + i], work.share_bytes[i]);
-    rounds = plan_rounds(work, members, means.first_local, means.local_count,
+    rounds = plan_rounds(work, members, capabilities.first_local, capabilities.local_count,
                          {.message_bytes = tuning.message_bytes,
                           .protocol = choice.protocol,
                           .writes_flows = choice.is_written,
-                          .layout = means.layout});
+                          .layout = capabilities.layout});
   }
   const std::uint32_t count = rounds.round_count;
   const Protocol protocol = rounds.protocol;
   builder.add_rounds(std::make_shared<const RoundPlan>(std::move(rounds)));
   Plan plan =
-      builder.finish(std::string(count == 0 ? "none" : name_of(means.windows)),
+      builder.finish(std::string(count == 0 ? "none" : name_of(capabilities.windows)),
                      fmt::format("{} {}{}", count, adjective_of(protocol), count == 1 ? "round" : "rounds"));
   if (count == 0) {
     plan.reasons.emplace_back("nothing goes from member to member");
   } else if (problem.collective != Collective::barrier) {
-    plan.reasons.push_back(reason_for(problem.shape, means, choice));
+    plan.reasons.push_back(reason_for(problem.shape, capabilities, choice));
     if (protocol != choice.protocol)
       plan.reasons.emplace_back("through slots after all: the pieces do not fit");
   }
-  if (means.windows != TransportKind::p2p) plan.reasons.push_back("p2p not taken: " + means.windows_reason);
+  if (capabilities.windows != TransportKind::p2p)
+    plan.reasons.push_back("p2p not taken: " + capabilities.windows_reason);
   return plan;
 }
 

@@ -9,6 +9,6 @@ namespace tutti::transport::team {
 
 /// A team's problem by rounds, of the kind that suits it best; its reasons say why that one. Carries
 /// everything, a barrier and nothing at all included. The same on all ranks but for which parts are here.
-[[nodiscard]] Plan lower_rounds(const Problem& problem, const TeamMeans& means);
+[[nodiscard]] Plan lower_rounds(const Problem& problem, const TeamCapabilities& capabilities);
 
 }  // namespace tutti::transport::team

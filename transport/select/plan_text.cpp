@@ -154,7 +154,7 @@ class Text {
   }
   /// What a member does in a round.
   void add(std::size_t member, const RoundPart& part) {
-    if (!part.given.empty())
+    if (!part.exposed.empty())
       line(fmt::format("member {} gives its own to {}", member, members_named(part.readers)), 0);
     if (const std::uint64_t put = bytes_of(part.puts.segments); put > 0)
       line(fmt::format("member {} puts for {}", member, members_named(part.readers)), put);

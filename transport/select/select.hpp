@@ -21,24 +21,24 @@ namespace tutti::transport {
 [[nodiscard]] Plan select(Runtime& runtime, const Problem& problem);
 
 /// Likewise for a problem of a team, by what the team can do: NCCL, then rounds.
-[[nodiscard]] Plan select(const Problem& problem, const team::TeamMeans& team);
+[[nodiscard]] Plan select(const Problem& problem, const team::TeamCapabilities& team);
 
 /// Throws Error(unsupported) for a team's problem that `select` could plan in no way, whatever its flows and
 /// reductions, which may not be known yet.
-void require_possible(const Problem& problem, const team::TeamMeans& team);
+void require_possible(const Problem& problem, const team::TeamCapabilities& team);
 
 /// Likewise for messages: by NCCL where it is `wished` for, else direct, in lines, or through slots, the
 /// first that can carry the largest. Those inside a process, if they are all and no round, go by copies.
-[[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
+[[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamCapabilities& team,
                                   TransportKind wished) noexcept;
 /// Whether a batch may be a round of the team, if that turns out better than copies, and members can be given
 /// its memory (`RoundLauncher::may_give`).
-[[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamMeans& team) noexcept;
+[[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamCapabilities& team) noexcept;
 /// The plan of such a batch, which is the problem's flows.
-[[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamMeans& team);
+[[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamCapabilities& team);
 [[nodiscard]] bool are_better_than_copies(const team::RoundPlan& rounds) noexcept;
 /// What is said of messages that go so; a plan without steps.
-[[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
+[[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamCapabilities& team);
 
 /// The plan in words: summary, reasons and steps, several lines.
 [[nodiscard]] std::string to_text(const Plan& plan);

@@ -15,25 +15,25 @@
 
 namespace tutti::transport {
 
-using team::TeamMeans;
+using team::TeamCapabilities;
 
 namespace {
 
 /// Why NCCL cannot carry any call like this of the team, whatever its sizes.
-std::string_view team_nccl_refusal(const Problem& problem, const TeamMeans& team) {
+std::string_view team_nccl_refusal(const Problem& problem, const TeamCapabilities& team) {
   if (team.nccl == nullptr) return team.nccl_refusal;
   if (problem.shape.members < 2) return "there is one member";
   return problem.shape.has_rows_apart ? "rows are apart in memory" : "";
 }
 
 /// Why it cannot carry this one.
-std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamMeans& team) {
+std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamCapabilities& team) {
   const std::string_view refusal = team_nccl_refusal(problem, team);
   return refusal.empty() ? nccl::refusal_of_calls(problem) : std::string(refusal);
 }
 
 /// Why one that can should not.
-std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) {
+std::string team_nccl_preference(const Problem& problem, const TeamCapabilities& team) {
   if (team.spans_hosts) return {};  // it alone reaches from GPU to GPU
   if (problem.is_bounded()) return "multiprocessors are bounded, where it has not been measured";
   // Making its connections cannot be captured.
@@ -45,7 +45,7 @@ std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) 
   return shape.payload / shape.tensors < smallest_nccl_tensor ? "the tensors are small" : "";
 }
 
-Plan plan_nccl_of(const Problem& problem, const TeamMeans& team) {
+Plan plan_nccl_of(const Problem& problem, const TeamCapabilities& team) {
   Plan plan = nccl::plan_calls(problem, team.nccl);
   if (team.spans_hosts) {
     plan.reasons.emplace_back("it is what reaches from the GPUs of one host to those of another");
@@ -65,7 +65,7 @@ Plan plan_nccl_of(const Problem& problem, const TeamMeans& team) {
                   name_of(problem.collective), reason));
 }
 
-void require_connected(const Problem& problem, const TeamMeans& team) {
+void require_connected(const Problem& problem, const TeamCapabilities& team) {
   if (team.nccl->is_connected()) return;
   throw Error(
       ErrorCode::unsupported,
@@ -82,7 +82,7 @@ void forget_homes(Plan& plan) {
 
 }  // namespace
 
-Plan select(const Problem& problem, const TeamMeans& team) {
+Plan select(const Problem& problem, const TeamCapabilities& team) {
   require_possible(problem, team);
   const std::string refusal = team_nccl_refusal_of_calls(problem, team);
   const std::array candidates{
@@ -107,7 +107,7 @@ Plan select(const Problem& problem, const TeamMeans& team) {
   return plan;
 }
 
-void require_possible(const Problem& problem, const TeamMeans& team) {
+void require_possible(const Problem& problem, const TeamCapabilities& team) {
   const std::string_view refusal = team_nccl_refusal(problem, team);
   const bool moves =
       moves_tensors(problem.collective) && problem.shape.members > 1 && problem.shape.tensors > 0;
@@ -121,7 +121,8 @@ void require_possible(const Problem& problem, const TeamMeans& team) {
   if ((is_wanted || team.spans_hosts) && problem.is_outline) require_connected(problem, team);
 }
 
-MessageRoute select(const MessageShape& messages, const TeamMeans& team, TransportKind wished) noexcept {
+MessageRoute select(const MessageShape& messages, const TeamCapabilities& team,
+                    TransportKind wished) noexcept {
   if (messages.far.count == 0) return MessageRoute::by_copies;
   if (wished == TransportKind::nccl) return MessageRoute::by_nccl;
   const std::uint64_t largest = messages.far.largest;
@@ -129,13 +130,13 @@ MessageRoute select(const MessageShape& messages, const TeamMeans& team, Transpo
   return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
 }
 
-bool may_be_a_round(const MessageShape& messages, const TeamMeans& team) noexcept {
+bool may_be_a_round(const MessageShape& messages, const TeamCapabilities& team) noexcept {
   // Windows in memory of devices are the sign that these reach one another. Copies hold no multiprocessors.
   return messages.is_among_all && messages.inside.largest <= inside_rounds_to &&
          team.windows == TransportKind::p2p && team.most_multiprocessors == backend::all_multiprocessors;
 }
 
-Plan plan_in_a_round(const Problem& problem, const TeamMeans& team) {
+Plan plan_in_a_round(const Problem& problem, const TeamCapabilities& team) {
   Plan plan = lower_rounds(problem, team);
   forget_homes(plan);
   return plan;
@@ -146,7 +147,7 @@ bool are_better_than_copies(const team::RoundPlan& rounds) noexcept {
   return rounds.protocol != team::Protocol::slots || rounds.round_count == 1;
 }
 
-Plan plan_of(MessageRoute route, const TeamMeans& team) {
+Plan plan_of(MessageRoute route, const TeamCapabilities& team) {
   const auto plan = [](TransportKind transport, std::string_view algorithm) {
     Plan result;
     result.summary = {.transport = std::string(name_of(transport)), .algorithm = std::string(algorithm)};

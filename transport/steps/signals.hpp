@@ -20,7 +20,7 @@ namespace tutti::transport {
 /// Signals for launches that order one lane with many. An event between devices costs the host one call to
 /// record it and a slower one for each wait. With signals the one lane waits for all others in a single call,
 /// and each of the others is told, and tells, by a call that is about its own device alone: several threads
-/// make such calls in less time than one (`crew.hpp`).
+/// make such calls in less time than one (`launch_helpers.hpp`).
 ///
 /// A runtime extension; thread-safe.
 class Signals {

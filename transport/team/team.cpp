@@ -61,7 +61,7 @@ Windows::Settings window_settings(const TeamSettings& settings) {
 }
 
 /// The exchange, for its next step.
-Joining& beginning(Joining& exchange, std::string_view step) {
+BootstrapExchange& beginning(BootstrapExchange& exchange, std::string_view step) {
   exchange.begin(step);
   return exchange;
 }
@@ -69,12 +69,13 @@ Joining& beginning(Joining& exchange, std::string_view step) {
 }  // namespace
 
 Team::Team(Runtime& runtime, Exchange& exchange, const Settings& settings)
-    : Team(runtime, Joining(exchange, settings.timeout), settings) {}
+    : Team(runtime, BootstrapExchange(exchange, settings.timeout), settings) {}
 
-Team::Team(Runtime& runtime, Joining&& exchange, const Settings& settings)
+Team::Team(Runtime& runtime, BootstrapExchange&& exchange, const Settings& settings)
     : Team(runtime, exchange, settings, introduce(runtime, exchange, settings)) {}
 
-Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introductions introductions)
+Team::Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settings,
+           Introductions introductions)
     : runtime_(runtime),
       settings_(settings),
       membership_(std::move(introductions.membership)),
@@ -91,20 +92,23 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       state_(memory_.data(), shape_of(membership_, settings)),
       abort_(membership_, state_.abort_word(), news_),
       progress_(runtime, membership_, state_, abort_),
-      judgement_(membership_, state_, progress_, processes_,
-                 {.timeout = settings.timeout, .network = network_ == nullptr ? "" : network_->name()}),
-      record_(membership_, state_, progress_, judgement_, abort_),
-      waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_, settings.patience),
+      failure_detector_(
+          membership_, state_, progress_, processes_,
+          {.timeout = settings.timeout, .network = network_ == nullptr ? "" : network_->name()}),
+      record_(membership_, state_, progress_, failure_detector_, abort_),
+      waiting_(runtime, membership_, state_, progress_, failure_detector_, record_, abort_,
+               settings.patience),
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
-      links_(membership_, state_, progress_, judgement_, record_, waiting_, abort_, calls_),
-      replays_(membership_, state_, progress_, judgement_, record_, waiting_, abort_, calls_),
+      links_(membership_, state_, progress_, failure_detector_, record_, waiting_, abort_, calls_),
+      replays_(membership_, state_, progress_, failure_detector_, record_, waiting_, abort_, calls_),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
                window_layout(runtime.backend().kind(), membership_, settings), membership_,
                window_settings(settings)),
-      leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
+      departure_(runtime, membership_, state_, progress_, failure_detector_, calls_, abort_, news_,
+                 processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
-      watch_(membership_, state_, progress_, judgement_, waiting_, links_, replays_, abort_) {
+      watchdog_(membership_, state_, progress_, failure_detector_, waiting_, links_, replays_, abort_) {
   if (settings.is_posted && windows_.transport() == TransportKind::p2p) share_registrations(exchange);
   try {
     start_together(exchange);
@@ -114,12 +118,12 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
   }
 }
 
-void Team::share_registrations(Joining& exchange) {
+void Team::share_registrations(BootstrapExchange& exchange) {
   exchange.begin("make ready to open one another's memory");
   std::string complaint;
   try {
     registrations_.emplace(runtime_, membership_, state_, progress_, waiting_, calls_, abort_, *live_teams_);
-    leaving_.prepare(windows_, *registrations_);
+    departure_.prepare(windows_, *registrations_);
   } catch (const std::exception& error) {
     complaint = error.what();
   }
@@ -130,7 +134,7 @@ void Team::share_registrations(Joining& exchange) {
   refuse_to_join(complaint);
 }
 
-void Team::start_together(Joining& exchange) {
+void Team::start_together(BootstrapExchange& exchange) {
   exchange.begin("start to watch over one another");
   std::exception_ptr failure;
   std::string complaint;
@@ -148,13 +152,13 @@ void Team::start_together(Joining& exchange) {
 void Team::start() {
   if (network_ != nullptr) {
     mirror_.emplace(membership_, state_, windows_, progress_, calls_, record_, abort_, settings_.timeout);
-    courier_ = std::make_unique<Courier>(membership_, state_, *mirror_, progress_, abort_, news_,
-                                         std::move(network_));
-    courier_->start();
+    host_proxy_ = std::make_unique<HostProxy>(membership_, state_, *mirror_, progress_, abort_, news_,
+                                              std::move(network_));
+    host_proxy_->start();
   }
-  leaving_.enter(RankStatus::active);
+  departure_.enter(RankStatus::active);
   progress_.start(windows_);
-  if (settings_.is_posted) watch_.start();
+  if (settings_.is_posted) watchdog_.start();
   if (membership_.member_count() == 1) return;
   live_teams_->add(calls_, membership_.devices());
   // Elsewhere what has been ended fails by itself.
@@ -166,14 +170,14 @@ void Team::end() noexcept {
   live_teams_->remove(calls_);
   links_.announce();
   progress_.learn_last_records();
-  leaving_.leave(waiting_.patience().longest(), windows_, registrations_ ? &*registrations_ : nullptr,
-                 courier_.get());
-  watch_.stop();
+  departure_.leave(waiting_.patience().longest(), windows_, registrations_ ? &*registrations_ : nullptr,
+                   host_proxy_.get());
+  watchdog_.stop();
   abort_.log_reason();
   progress_.stop();
-  // A thread that is still in the network keeps its courier.
-  if (courier_ != nullptr && !courier_->stop()) static_cast<void>(courier_.release());
-  leaving_.defer_frees(memory_, windows_, registrations_);
+  // A thread that is still in the network keeps its host proxy.
+  if (host_proxy_ != nullptr && !host_proxy_->stop()) static_cast<void>(host_proxy_.release());
+  departure_.defer_frees(memory_, windows_, registrations_);
 }
 
 }  // namespace tutti::transport::team

@@ -7,15 +7,15 @@
 #include "transport/team/calls/links.hpp"
 #include "transport/team/calls/live_teams.hpp"
 #include "transport/team/calls/replays.hpp"
-#include "transport/team/calls/watch.hpp"
-#include "transport/team/hosts/courier.hpp"
+#include "transport/team/calls/watchdog.hpp"
+#include "transport/team/departure.hpp"
+#include "transport/team/hosts/host_proxy.hpp"
 #include "transport/team/hosts/mirror.hpp"
+#include "transport/team/joining/bootstrap_exchange.hpp"
 #include "transport/team/joining/introduction.hpp"
-#include "transport/team/joining/joining.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/lateness/flight_record.hpp"
-#include "transport/team/lateness/judgement.hpp"
 #include "transport/team/lateness/waiting.hpp"
-#include "transport/team/leaving.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/local_news.hpp"
 #include "transport/team/progress/progress.hpp"
@@ -58,7 +58,7 @@ class Team {
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
   [[nodiscard]] CallLog& calls() noexcept { return calls_; }
   [[nodiscard]] Links& links() noexcept { return links_; }
-  [[nodiscard]] Watch& watch() noexcept { return watch_; }
+  [[nodiscard]] Watchdog& watch() noexcept { return watchdog_; }
   [[nodiscard]] const Windows& windows() const noexcept { return windows_; }
   /// nullptr where members do not reach one another's memory.
   [[nodiscard]] Registrations* registrations() noexcept {
@@ -68,17 +68,17 @@ class Team {
     return registrations_ ? &*registrations_ : nullptr;
   }
   /// nullptr if there is one host.
-  [[nodiscard]] Courier* courier() const noexcept { return courier_.get(); }
+  [[nodiscard]] HostProxy* host_proxy() const noexcept { return host_proxy_.get(); }
   /// Those of this process, this one among them if it has other members.
   [[nodiscard]] LiveTeams& live_teams() const noexcept { return *live_teams_; }
 
  private:
-  Team(Runtime& runtime, Joining&& exchange, const Settings& settings);
-  Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introductions introductions);
+  Team(Runtime& runtime, BootstrapExchange&& exchange, const Settings& settings);
+  Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settings, Introductions introductions);
 
-  void share_registrations(Joining& exchange);
+  void share_registrations(BootstrapExchange& exchange);
   /// Throws on all ranks if one cannot start.
-  void start_together(Joining& exchange);
+  void start_together(BootstrapExchange& exchange);
   void start();
   void end() noexcept;
 
@@ -87,13 +87,13 @@ class Team {
   const Membership membership_;
   std::shared_ptr<DescriptorPort> port_;  ///< where others of this host get memory; none if they cannot
   std::vector<PeerProcess> processes_;    ///< by rank; none for this one and those of other hosts
-  std::unique_ptr<Network> network_;      ///< until the courier has it
+  std::unique_ptr<Network> network_;      ///< until the host proxy has it
   LocalNews news_;
   HostShare memory_;
   const SharedState state_;  ///< in the memory
   Abort abort_;
   Progress progress_;
-  const Judgement judgement_;
+  const FailureDetector failure_detector_;
   const FlightRecord record_;
   Waiting waiting_;
   CallLog calls_;
@@ -102,11 +102,11 @@ class Team {
   std::shared_ptr<LiveTeams> live_teams_;
   Windows windows_;
   std::optional<Registrations> registrations_;
-  Leaving leaving_;
+  Departure departure_;
   EndedCalls ended_calls_;
-  Watch watch_;
+  Watchdog watchdog_;
   std::optional<Mirror> mirror_;
-  std::unique_ptr<Courier> courier_;
+  std::unique_ptr<HostProxy> host_proxy_;
 };
 
 }  // namespace tutti::transport::team

@@ -59,8 +59,9 @@ void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std
   };
   Mailbox& own = team_.state().mailbox(team_.membership().rank(), kind_);
   everyone(&Mailbox::read, chunks_);
-  Courier* const courier = team_.courier();
-  if (courier != nullptr) team_.waiting().wait_for(sequence_, [&] { return courier->has_carried(kind_); });
+  HostProxy* const host_proxy = team_.host_proxy();
+  if (host_proxy != nullptr)
+    team_.waiting().wait_for(sequence_, [&] { return host_proxy->has_carried(kind_); });
   std::ranges::copy(mine, own.bytes.begin());
   ++own.written;
   team_.news().announce();
@@ -88,9 +89,9 @@ std::vector<std::size_t> TeamExchange::not_arrived() const {
 }
 
 std::unique_ptr<Network> TeamExchange::network() {
-  if (team_.courier() == nullptr) return nullptr;
+  if (team_.host_proxy() == nullptr) return nullptr;
   const std::vector<int> ranks(ranks_.begin(), ranks_.end());
-  return team_.courier()->network().part(ranks, *this);
+  return team_.host_proxy()->network().part(ranks, *this);
 }
 
 }  // namespace tutti::transport::team

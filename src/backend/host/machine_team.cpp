@@ -46,7 +46,7 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   };
   enqueue_task(part->until_free(), &TeamPart::put);
   if (part->takes()) enqueue_task(part->until_arrived(), &TeamPart::take);
-  if (part->gives()) enqueue_task(part->until_read(), &TeamPart::end);
+  if (part->exposes()) enqueue_task(part->until_read(), &TeamPart::end);
 }
 
 }  // namespace tutti::backend::host

@@ -7,7 +7,7 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/team/hosts/courier.hpp"
+#include "transport/team/hosts/host_proxy.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/communicator.hpp"
@@ -248,7 +248,7 @@ TEST(SeveralHosts, ALateRankInTimeGetsTheRightResult) {
   });
 }
 
-TEST(SeveralHosts, ARankThatLeavesWaitsForThoseWhoNeedItsCourier) {
+TEST(SeveralHosts, ARankThatLeavesWaitsForThoseWhoNeedItsHostProxy) {
   expect_all_right(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);
     Communicator communicator = make(exchange);

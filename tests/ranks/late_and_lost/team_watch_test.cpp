@@ -7,7 +7,7 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/calls/live_teams.hpp"
-#include "transport/team/lateness/pause_detector.hpp"
+#include "transport/team/lateness/suspension_detector.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/signature.hpp"
 #include "transport/team/team.hpp"
@@ -33,8 +33,8 @@ namespace {
 using namespace std::chrono_literals;
 using transport::team::Attempt;
 using transport::team::LiveTeams;
-using transport::team::PauseDetector;
 using transport::team::Signature;
+using transport::team::SuspensionDetector;
 using transport::team::Team;
 
 const std::chrono::milliseconds call_timeout = patient(1000ms);
@@ -161,18 +161,18 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
   }
 }
 
-TEST(PauseDetector, JudgesWhileItLooks) {
+TEST(SuspensionDetector, JudgesWhileItLooks) {
   for (const auto timeout : {1ms, 3ms, 50ms, 100ms, 1000ms, 60'000ms}) {
-    PauseDetector pauses(timeout);
-    const auto start = PauseDetector::Clock::now();
+    SuspensionDetector pauses(timeout);
+    const auto start = SuspensionDetector::Clock::now();
     for (int look = 1; look <= 100; ++look)
       EXPECT_TRUE(pauses.may_judge(start + look * 25ms)) << timeout.count();
   }
 }
 
-TEST(PauseDetector, JudgesNobodyForAWhileAfterAGap) {
-  PauseDetector pauses(1000ms);
-  const auto back = PauseDetector::Clock::now() + 10'000ms;
+TEST(SuspensionDetector, JudgesNobodyForAWhileAfterAGap) {
+  SuspensionDetector pauses(1000ms);
+  const auto back = SuspensionDetector::Clock::now() + 10'000ms;
   EXPECT_FALSE(pauses.may_judge(back));
   EXPECT_FALSE(pauses.may_judge(back + 200ms));
   EXPECT_FALSE(pauses.may_judge(back + 400ms));
@@ -181,12 +181,12 @@ TEST(PauseDetector, JudgesNobodyForAWhileAfterAGap) {
   EXPECT_FALSE(pauses.may_judge(back + 1000ms));
 }
 
-TEST(PauseDetector, JudgesThoughItAlwaysComesLate) {
-  PauseDetector pauses(1000ms);
-  const auto start = PauseDetector::Clock::now();
+TEST(SuspensionDetector, JudgesThoughItAlwaysComesLate) {
+  SuspensionDetector pauses(1000ms);
+  const auto start = SuspensionDetector::Clock::now();
   int looks = 0;
   while (!pauses.may_judge(start + ++looks * 300ms)) ASSERT_LT(looks, 100);
-  EXPECT_EQ(looks, PauseDetector::most_gaps_in_a_row + 2);
+  EXPECT_EQ(looks, SuspensionDetector::most_gaps_in_a_row + 2);
 }
 
 TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {

@@ -25,8 +25,8 @@ using test::refuses;
 using test::ranks::pretend_host;
 
 Introductions introduce_with(Exchange& exchange, const TeamSettings& settings) {
-  Joining joining(exchange, 30s);
-  return introduce(Runtime::get(), joining, settings);
+  BootstrapExchange bootstrap(exchange, 30s);
+  return introduce(Runtime::get(), bootstrap, settings);
 }
 
 TEST(Introduction, TellsWhoHasWhichMembersWhere) {

@@ -80,7 +80,7 @@ TEST(LibraryThreads, TakeNeitherSignalsNorTheProcessorsOfTheThreadThatStartsThem
     use(*of_this_host);
     const auto threads = library_threads();
     for (const char* const name :
-         {"tutti-watch", "tutti-courier", "tutti-opener", "tutti-closer", "tutti-d0-s0"})
+         {"tutti-watch", "tutti-proxy", "tutti-opener", "tutti-closer", "tutti-d0-s0"})
       EXPECT_TRUE(threads.contains(name)) << name;
     ASSERT_EQ(sched_setaffinity(0, sizeof of_process, of_process.data()), 0);
     std::ifstream own_status("/proc/thread-self/status");
@@ -176,10 +176,10 @@ TEST(LibraryThreads, WithoutMemoryBetweenHostsTheCommunicatorEnds) {
     Communicator communicator = make(exchange, 60s);
     use(communicator);
     transport::team::synchronize(exchange);
-    // What a rank that has lost its courier cannot tell the other host, that one does not hear.
+    // What a rank that has lost its host proxy cannot tell the other host, that one does not hear.
     if (exchange.rank() == 1) {
       const Stopwatch watch;
-      const ThreadsWithoutMemory couriers("tutti-courier");
+      const ThreadsWithoutMemory host_proxies("tutti-proxy");
       const std::string text = failure_of(0, [&] { communicator.barrier(); });
       EXPECT_TRUE(mentions(text, {"rank 1 has lost the other hosts", "out of memory"}));
       EXPECT_LT(watch.elapsed(), slack);

@@ -26,7 +26,7 @@ class AloneRank {
     view.address = 0x1000 * (entry + 1);
     view.version = rank_.version(entry);
   }
-  void give(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
+  void expose(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
     EXPECT_TRUE((*rank_).add(sequence, 0, address_of(tensor), false));
     EXPECT_EQ(rank_.version(expected_entry) % 2, 1U);
     follow(expected_entry);
@@ -49,7 +49,7 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
     AloneRank alone;
     const FullSegment segment(0, 1);
     const FullSegment unknown(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     (*alone).will_free(address_of(unknown.first));
     EXPECT_EQ(alone.hold_on(unknown.first), Hold::none);
@@ -58,7 +58,7 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
 
-    alone.give(2, segment.first, 0);
+    alone.expose(2, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     alone.rank().end_team();
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
@@ -72,7 +72,7 @@ TEST(Registrations, HoldMemoryForLongWhereOthersCloseNothing) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     alone.rank().let_other_wait(true);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
@@ -88,12 +88,12 @@ TEST(Registrations, MemoryThatOthersKeepOpenIsGivenAgainAsOftenAsOneLikes) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     alone.rank().let_other_wait(true);
     for (std::size_t round = 0; round < 3 * capacity; ++round) {
       (*alone).will_free(address_of(segment.first));
       EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
-      EXPECT_TRUE(alone.rank().give(round + 2, segment.first));
+      EXPECT_TRUE(alone.rank().expose(round + 2, segment.first));
     }
     EXPECT_EQ(alone.rank().used(), 1U);
     EXPECT_EQ(alone.rank().version(0), 1U) << "the other need not do anything";
@@ -111,7 +111,7 @@ TEST(Registrations, WhoClosesNothingAndHasLeftHoldsNothing) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     alone.rank().let_other_wait(true);
     (*alone).will_free(address_of(segment.first));
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
@@ -124,7 +124,7 @@ TEST(Registrations, WhatAnEndedTeamGivesUpIsRetiredAtOnce) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     alone.rank().let_other_wait(true);
     alone.rank().end_team();
     (*alone).will_free(address_of(segment.first));
@@ -137,7 +137,7 @@ TEST(Registrations, WhoHasLeftHasClosedEverything) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
+    alone.expose(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     alone.enter(RankStatus::leaving);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
@@ -152,9 +152,9 @@ TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
     alone.rank().complete(always);
     std::vector<FullSegment> segments;
     for (int i = 0; i < 3; ++i) segments.emplace_back(0, i);
-    for (std::size_t i = 0; i < 3; ++i) alone.give(i + 1, segments[i].first, i);
+    for (std::size_t i = 0; i < 3; ++i) alone.expose(i + 1, segments[i].first, i);
     EXPECT_EQ(alone.rank().version(0), 2U) << "three are more than may stay open";
-    alone.give(4, segments[0].first, 3);
+    alone.expose(4, segments[0].first, 3);
     (*alone).will_free(address_of(segments[0].first));
     alone.follow(3);
     EXPECT_EQ(alone.hold_on(segments[0].first), Hold::passing) << "the other has it open from the first time";

@@ -26,21 +26,22 @@ using namespace std::chrono_literals;
 using test::becomes_true;
 using test::expect_all_right;
 using test::holds;
-using test::RankRooms;
+using test::RankComponents;
 using test::shared_mappings;
 
 class FollowingRank {
  public:
   explicit FollowingRank(std::byte* memory)
-      : rooms_(memory, RankRooms::alike(2), 1, 30s, 1),
-        segments_(std::make_unique<PeerSegments>(rooms_.runtime, rooms_.membership, tables_, rooms_.calls,
-                                                 rooms_.abort, rooms_.runtime.extension<LiveTeams>())) {
-    rooms_.runtime.extension<LiveTeams>().add(rooms_.calls, rooms_.membership.devices());
+      : components_(memory, RankComponents::alike(2), 1, 30s, 1),
+        segments_(std::make_unique<PeerSegments>(components_.runtime, components_.membership, tables_,
+                                                 components_.calls, components_.abort,
+                                                 components_.runtime.extension<LiveTeams>())) {
+    components_.runtime.extension<LiveTeams>().add(components_.calls, components_.membership.devices());
   }
   FollowingRank(const FollowingRank&) = delete;
   FollowingRank& operator=(const FollowingRank&) = delete;
   ~FollowingRank() {
-    rooms_.runtime.extension<LiveTeams>().remove(rooms_.calls);
+    components_.runtime.extension<LiveTeams>().remove(components_.calls);
     segments_.reset();
   }
 
@@ -61,11 +62,11 @@ class FollowingRank {
     return reinterpret_cast<std::byte*>(view(entry).address.load());  // NOLINT(performance-no-int-to-ptr)
   }
   [[nodiscard]] RegistrationTable& table() const { return tables_.own(); }
-  [[nodiscard]] RankRooms& rooms() { return rooms_; }
+  [[nodiscard]] RankComponents& components() { return components_; }
 
  private:
-  RankRooms rooms_;
-  const RegistrationTables tables_ = rooms_.state.registration_tables(rooms_.membership);
+  RankComponents components_;
+  const RegistrationTables tables_ = components_.state.registration_tables(components_.membership);
   std::unique_ptr<PeerSegments> segments_;
 };
 
@@ -112,7 +113,7 @@ TEST(PeerSegments, AreOpenForAsLongAsTheirOwnerSays) {
 
 TEST(PeerSegments, AreClosedOnlyWhileNoCallIsUnderWay) {
   expect_of_opened(7, [](FollowingRank& rank) {
-    static_cast<void>(rank.rooms().calls.post({.collective = Collective::barrier}, false));
+    static_cast<void>(rank.components().calls.post({.collective = Collective::barrier}, false));
     rank.write(0, 2);
     std::this_thread::sleep_for(20ms);
     EXPECT_EQ(rank.view(0).version.load(), 1U);
@@ -120,7 +121,7 @@ TEST(PeerSegments, AreClosedOnlyWhileNoCallIsUnderWay) {
     EXPECT_TRUE(becomes_true([&] { return rank.table().is_held_up.load(); }))
         << "others need not wait for it";
     tutti::synchronize(1);
-    rank.rooms().complete(1);
+    rank.components().complete(1);
     EXPECT_TRUE(rank.follows(0, 2));
     EXPECT_TRUE(becomes_true([&] { return !rank.table().is_held_up.load(); }));
   });
@@ -128,8 +129,8 @@ TEST(PeerSegments, AreClosedOnlyWhileNoCallIsUnderWay) {
 
 TEST(PeerSegments, AreClosedWithTheTeamWhereCallsHaveBeenCaptured) {
   expect_of_opened(7, [](FollowingRank& rank) {
-    static_cast<void>(rank.rooms().calls.post({.collective = Collective::barrier}, true));
-    rank.rooms().complete(1);
+    static_cast<void>(rank.components().calls.post({.collective = Collective::barrier}, true));
+    rank.components().complete(1);
     rank.write(0, 2);
     EXPECT_TRUE(becomes_true([&] { return rank.table().is_held_up.load(); }));
     EXPECT_EQ(rank.view(0).version.load(), 1U) << "nobody knows when graphs run";
@@ -157,7 +158,7 @@ TEST(PeerSegments, WhatCannotBeOpenedIsFollowedWithoutAnAddressAndTheReasonTold)
     EXPECT_NE(std::string(rank.table().failure.data()).find("not the handle"), std::string::npos);
     rank.write(0, 2);
     EXPECT_TRUE(rank.follows(0, 2)) << "there is nothing to close";
-    EXPECT_FALSE(rank.rooms().abort.is_set());
+    EXPECT_FALSE(rank.components().abort.is_set());
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include "device/runtime.hpp"
 #include "os/shared_memory.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "transport/team/calls/live_teams.hpp"
 #include "transport/team/registrations/registrations.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -33,7 +33,7 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
 
 /// How much memory two ranks of a member each share.
 [[nodiscard]] inline std::size_t bytes_of_two() {
-  return SharedState::bytes(test::RankRooms::shape_of(test::RankRooms::alike(2)));
+  return SharedState::bytes(test::RankComponents::shape_of(test::RankComponents::alike(2)));
 }
 
 /// The same memory in both, which are two processes. Collective.
@@ -60,24 +60,26 @@ class Rank {
  public:
   /// `memory` is zero-filled at first.
   Rank(std::byte* memory, std::size_t rank)
-      : rooms_(memory, test::RankRooms::alike(2), rank, std::chrono::seconds(30), static_cast<int>(rank)),
-        registrations_(rooms_.runtime, rooms_.membership, rooms_.state, rooms_.progress, rooms_.waiting,
-                       rooms_.calls, rooms_.abort, rooms_.runtime.extension<LiveTeams>(), capacity) {}
+      : components_(memory, test::RankComponents::alike(2), rank, std::chrono::seconds(30),
+                    static_cast<int>(rank)),
+        registrations_(components_.runtime, components_.membership, components_.state, components_.progress,
+                       components_.waiting, components_.calls, components_.abort,
+                       components_.runtime.extension<LiveTeams>(), capacity) {}
 
   /// This rank has completed all calls up to this one.
   void complete(std::uint64_t sequence) {
-    rooms_.status().last_sequence.store(sequence);
-    rooms_.calls.has_queued(sequence);
-    rooms_.complete(sequence);
+    components_.status().last_sequence.store(sequence);
+    components_.calls.has_queued(sequence);
+    components_.complete(sequence);
   }
   /// The other rank has made a call that this one has not made, or not any more.
   void let_other_wait(bool waits) {
     constexpr std::uint64_t far_ahead = 1000;
-    rooms_.state.status(other()).last_sequence.store(waits ? far_ahead : 0);
+    components_.state.status(other()).last_sequence.store(waits ? far_ahead : 0);
   }
-  void end_team() { rooms_.abort.set(ErrorCode::aborted, "the team is over"); }
+  void end_team() { components_.abort.set(ErrorCode::aborted, "the team is over"); }
   /// As a call does it.
-  bool give(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
+  bool expose(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
     const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
     registrations_.wait(sequence);
     return is_added;
@@ -92,19 +94,19 @@ class Rank {
   [[nodiscard]] std::uint32_t used() const { return table().used.load(); }
   /// What the other rank has made of the entry.
   [[nodiscard]] RegistrationView& view_of_other(std::size_t entry) const {
-    return tables().views_of(rooms_.membership.rank(), entry)[other()];
+    return tables().views_of(components_.membership.rank(), entry)[other()];
   }
-  [[nodiscard]] const SharedState& state() const { return rooms_.state; }
+  [[nodiscard]] const SharedState& state() const { return components_.state; }
   [[nodiscard]] Registrations& operator*() { return registrations_; }
 
  private:
-  [[nodiscard]] std::size_t other() const { return 1 - rooms_.membership.rank(); }
+  [[nodiscard]] std::size_t other() const { return 1 - components_.membership.rank(); }
   [[nodiscard]] RegistrationTables tables() const {
-    return rooms_.state.registration_tables(rooms_.membership);
+    return components_.state.registration_tables(components_.membership);
   }
   [[nodiscard]] RegistrationTable& table() const { return tables().own(); }
 
-  test::RankRooms rooms_;
+  test::RankComponents components_;
   Registrations registrations_;
 };
 

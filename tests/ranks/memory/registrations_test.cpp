@@ -71,8 +71,8 @@ TEST(Registrations, ASegmentIsOpenedOnceForAllThatLiesInIt) {
     Pair pair(exchange);
     const FullSegment mine(exchange.rank(), 10 * exchange.rank());
     for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
-      EXPECT_TRUE(pair.rank().give(sequence, mine.first));
-      EXPECT_TRUE(pair.rank().give(sequence, mine.second));
+      EXPECT_TRUE(pair.rank().expose(sequence, mine.first));
+      EXPECT_TRUE(pair.rank().expose(sequence, mine.second));
     }
     EXPECT_EQ(pair.rank().used(), 1U);
     EXPECT_EQ(pair.rank().version(0), 1U);
@@ -98,24 +98,24 @@ TEST(Registrations, WhatHasNotBeenUsedForLongestMakesRoom) {
     std::vector<FullSegment> segments;
     if (exchange.rank() == 0) {
       for (int i = 0; i < 6; ++i) segments.emplace_back(0, 10 * i);
-      const auto give = [&](std::uint64_t sequence, std::size_t segment) {
-        EXPECT_TRUE(becomes_true([&] { return rank.give(sequence, segments[segment].first); }));
+      const auto expose = [&](std::uint64_t sequence, std::size_t segment) {
+        EXPECT_TRUE(becomes_true([&] { return rank.expose(sequence, segments[segment].first); }));
       };
       const auto expect_versions = [&](const std::array<std::uint64_t, capacity>& versions) {
         for (std::size_t entry = 0; entry < capacity; ++entry)
           EXPECT_EQ(rank.version(entry), versions[entry]);
       };
-      for (std::uint64_t i = 0; i < 3; ++i) give(i + 1, i);
+      for (std::uint64_t i = 0; i < 3; ++i) expose(i + 1, i);
       expect_versions({1, 1, 1, 0});  // what would be closed has not been completed
       rank.complete(1);
-      give(4, 3);
+      expose(4, 3);
       expect_versions({2, 1, 1, 1});
       rank.complete(2);
-      give(5, 4);
+      expose(5, 4);
       expect_versions({3, 2, 1, 1});
-      give(6, 2);
+      expose(6, 2);
       rank.complete(5);
-      give(7, 5);
+      expose(7, 5);
       expect_versions({4, 3, 1, 2});
       EXPECT_EQ(rank.used(), capacity);
     }
@@ -152,7 +152,7 @@ TEST(Registrations, HundredsOfSegmentsLeaveNothingOpen) {
       if (is_owner) {
         segments.emplace_back(device, round);
         EXPECT_TRUE(becomes_true(
-            [&] { return pair.rank().give(static_cast<std::uint64_t>(round), segments.back().second); }));
+            [&] { return pair.rank().expose(static_cast<std::uint64_t>(round), segments.back().second); }));
         // Some are freed while the other has them open, some afterwards.
         if (segments.size() > kept || round % 7 == 0) segments.pop_front();
         if (round % 5 == 0) segments.erase(segments.end() - 2);
@@ -191,14 +191,14 @@ TEST(Registrations, WhatCapturedCallsUseStaysOpen) {
       rank.complete(always);
       std::vector<FullSegment> segments;
       for (int i = 0; i < 5; ++i) segments.emplace_back(0, i);
-      for (std::uint64_t i = 0; i < capacity; ++i) EXPECT_TRUE(rank.give(i + 1, segments[i].first, true));
-      EXPECT_TRUE(rank.give(5, segments[1].first)) << "which other calls use, too";
-      EXPECT_LT(time_of([&] { EXPECT_FALSE(rank.give(6, segments[4].first)); }), at_once);
+      for (std::uint64_t i = 0; i < capacity; ++i) EXPECT_TRUE(rank.expose(i + 1, segments[i].first, true));
+      EXPECT_TRUE(rank.expose(5, segments[1].first)) << "which other calls use, too";
+      EXPECT_LT(time_of([&] { EXPECT_FALSE(rank.expose(6, segments[4].first)); }), at_once);
       EXPECT_THAT((*rank).refusal(), HasSubstr("segments already"));
       for (std::size_t entry = 0; entry < capacity; ++entry) EXPECT_EQ(rank.version(entry), 1U);
       segments.erase(segments.begin() + 2);
       empty_cache();
-      EXPECT_TRUE(becomes_true([&] { return rank.give(7, segments.back().first); }));
+      EXPECT_TRUE(becomes_true([&] { return rank.expose(7, segments.back().first); }));
       EXPECT_EQ(rank.version(2), 3U);
     }
     synchronize(exchange);
@@ -240,7 +240,7 @@ TEST(Registrations, WhoCannotOpenMemorySaysWhy) {
     synchronize(exchange);
     if (exchange.rank() == 0) {
       const FullSegment segment(0, 1);
-      EXPECT_TRUE(test::refuses([&] { pair.rank().give(1, segment.first); }, ErrorCode::transport_failure,
+      EXPECT_TRUE(test::refuses([&] { pair.rank().expose(1, segment.first); }, ErrorCode::transport_failure,
                                 {"rank 1 cannot open memory of rank 0", "device 1", "injected"}));
     }
     synchronize(exchange);
@@ -255,7 +255,7 @@ TEST(Registrations, MemoryGoesBackWhenTheOtherHasClosedIt) {
       const std::size_t free = free_memory(0);
       {
         const FullSegment segment(0, 1);
-        EXPECT_TRUE(pair.rank().give(1, segment.first));
+        EXPECT_TRUE(pair.rank().expose(1, segment.first));
         EXPECT_LT(free_memory(0), free);
       }
       empty_cache();
@@ -274,15 +274,15 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
     const std::size_t free = free_memory(device);
     {
       Pair pair(exchange);
-      auto given = device == 0 ? std::make_unique<FullSegment>(0, 7) : nullptr;
+      auto exposed = device == 0 ? std::make_unique<FullSegment>(0, 7) : nullptr;
       const auto later = device == 0 ? std::make_unique<FullSegment>(0, 9) : nullptr;
-      if (given) {
-        EXPECT_TRUE(pair.rank().give(1, given->first));
+      if (exposed) {
+        EXPECT_TRUE(pair.rank().expose(1, exposed->first));
       }
-      const std::byte* const address = pair.swap_addresses(given ? given->first : Tensor());
+      const std::byte* const address = pair.swap_addresses(exposed ? exposed->first : Tensor());
       pair.rank().end_team();
-      if (given) {
-        given.reset();
+      if (exposed) {
+        exposed.reset();
         const std::size_t before = free_memory(0);
         EXPECT_LT(time_of([] { empty_cache(); }), at_once);
         EXPECT_EQ(free_memory(0), before);

@@ -3,8 +3,8 @@
 
 #include "backend/team_round.hpp"
 #include "os/shared_memory.hpp"
-#include "support/machines/rank_rooms.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "support/machines/rank_components.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 #include "transport/team/hosts/mirror.hpp"
 #include "transport/team/windows/windows.hpp"
 #include "tutti/exchange.hpp"
@@ -21,14 +21,14 @@ namespace tutti::test {
 class MirroredRank {
  public:
   explicit MirroredRank(std::size_t rank)
-      : rooms_(memory_.data(), ranks(), rank),
+      : components_(memory_.data(), ranks(), rank),
         exchange_(rank),
-        windows_(rooms_.runtime, exchange_, layout(), rooms_.membership,
+        windows_(components_.runtime, exchange_, layout(), components_.membership,
                  {.transport = TransportKind::staged}),
-        mirror_(rooms_.membership, rooms_.state, windows_, rooms_.progress, rooms_.calls, rooms_.record,
-                rooms_.abort, std::chrono::seconds(30)) {}
+        mirror_(components_.membership, components_.state, windows_, components_.progress, components_.calls,
+                components_.record, components_.abort, std::chrono::seconds(30)) {}
 
-  [[nodiscard]] RankRooms& rooms() { return rooms_; }
+  [[nodiscard]] RankComponents& components() { return components_; }
   [[nodiscard]] const transport::team::Windows& windows() const { return windows_; }
   [[nodiscard]] transport::team::Mirror& mirror() { return mirror_; }
   /// Where this host has what the member puts in a round.
@@ -50,7 +50,7 @@ class MirroredRank {
     return message(writer);
   }
   [[nodiscard]] Network::Message message(transport::team::MessageWriter& writer) const {
-    return {.source = static_cast<int>(rooms_.membership.rank()), .bytes = writer.take()};
+    return {.source = static_cast<int>(components_.membership.rank()), .bytes = writer.take()};
   }
 
  private:
@@ -68,7 +68,7 @@ class MirroredRank {
     int rank_;
   };
 
-  static RankRooms::Ranks ranks() {
+  static RankComponents::Ranks ranks() {
     return {{.host = "a", .member_count = 1}, {.host = "b", .member_count = 2}};
   }
   static backend::TeamWindowLayout layout() {
@@ -80,8 +80,8 @@ class MirroredRank {
     return layout;
   }
 
-  SharedMemory memory_{transport::team::SharedState::bytes(RankRooms::shape_of(ranks()))};
-  RankRooms rooms_;
+  SharedMemory memory_{transport::team::SharedState::bytes(RankComponents::shape_of(ranks()))};
+  RankComponents components_;
   NobodyElse exchange_;
   transport::team::Windows windows_;
   transport::team::Mirror mirror_;

@@ -132,17 +132,18 @@ TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
       });
 }
 
-team::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind backend) {
-  team::TeamMeans means{.backend = backend,
-                        .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = 1 << 20},
-                        .most_given = team::Registrations::most_given,
-                        .first_local = rank,
-                        .local_count = 1,
-                        .windows = TransportKind::p2p};
-  const std::uint64_t most = low_latency_to(Collective::all_reduce_add, means.layout.lines, backend);
-  means.layout.inbox_bytes =
-      round_up(means.layout.in_lines(most) + 64 * kib, backend::TeamWindowLayout::alignment);
-  return means;
+team::TeamCapabilities capabilities_of(std::size_t rank, std::size_t members, BackendKind backend) {
+  team::TeamCapabilities capabilities{
+      .backend = backend,
+      .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = 1 << 20},
+      .most_exposed = team::Registrations::most_exposed,
+      .first_local = rank,
+      .local_count = 1,
+      .windows = TransportKind::p2p};
+  const std::uint64_t most = low_latency_to(Collective::all_reduce_add, capabilities.layout.lines, backend);
+  capabilities.layout.inbox_bytes =
+      round_up(capabilities.layout.in_lines(most) + 64 * kib, backend::TeamWindowLayout::alignment);
+  return capabilities;
 }
 
 TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
@@ -157,7 +158,7 @@ TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
       for (std::size_t rank = 0; rank < members; ++rank) {
         const Plan plan =
             team::lower_rounds(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts),
-                               means_of(rank, members, backend));
+                               capabilities_of(rank, members, backend));
         const team::RoundPlan& rounds = *rounds_of(plan);
         counts.insert(rounds.round_count);
         protocols.insert(rounds.protocol);

@@ -82,12 +82,12 @@ TEST(ExchangesInPlace, WaitForTheirOwnPutsWhereTheyGoThroughSlots) {
         EXPECT_EQ(waits_for_its_own_puts(part, member), is_in_place);
         // What a round writes is what it has put, and nothing that a later one puts.
         for (const backend::FanOutSegment& put : part.puts.segments) {
-          const Place given = part.puts.pointers[put.source];
+          const Place exposed = part.puts.pointers[put.source];
           EXPECT_EQ(std::ranges::count_if(part.copies.segments,
                                           [&](const backend::FanOutSegment& copy) {
                                             return copy.row_bytes == put.row_bytes &&
                                                    input_beside(part.copies.pointers[copy.first_target]) ==
-                                                       given;
+                                                       exposed;
                                           }),
                     1);
         }

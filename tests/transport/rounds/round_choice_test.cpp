@@ -20,18 +20,18 @@ constexpr std::uint64_t kib = 1024;
 constexpr std::uint64_t mib = 1024 * kib;
 
 /// A team whose members reach one another's memory.
-TeamMeans means_of(std::size_t members, BackendKind backend, backend::TeamLines lines) {
-  TeamMeans means{
+TeamCapabilities capabilities_of(std::size_t members, BackendKind backend, backend::TeamLines lines) {
+  TeamCapabilities capabilities{
       .backend = backend,
       .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = mib, .lines = lines},
-      .most_given = Registrations::most_given};
-  means.layout.inbox_bytes =
-      round_up(means.layout.in_lines(low_latency_to(Collective::all_reduce_add, lines, backend)) + 64 * kib,
-               backend::TeamWindowLayout::alignment);
-  return means;
+      .most_exposed = Registrations::most_exposed};
+  capabilities.layout.inbox_bytes = round_up(
+      capabilities.layout.in_lines(low_latency_to(Collective::all_reduce_add, lines, backend)) + 64 * kib,
+      backend::TeamWindowLayout::alignment);
+  return capabilities;
 }
-TeamMeans gpus(std::size_t members) {
-  return means_of(members, BackendKind::cuda, backend::TeamLines::wide);
+TeamCapabilities gpus(std::size_t members) {
+  return capabilities_of(members, BackendKind::cuda, backend::TeamLines::wide);
 }
 
 CallShape one_tensor(Collective collective, std::size_t members, std::uint64_t payload) {
@@ -41,9 +41,9 @@ CallShape one_tensor(Collective collective, std::size_t members, std::uint64_t p
 enum class Way : std::uint8_t { low_latency, relayed, direct, slots, nccl };
 
 /// With NCCL at hand.
-Way way_of(const CallShape& shape, const TeamMeans& means) {
-  const RoundChoice rounds = choose_rounds(shape, means);
-  if (!rounds_match_nccl(shape, means, rounds)) return Way::nccl;
+Way way_of(const CallShape& shape, const TeamCapabilities& capabilities) {
+  const RoundChoice rounds = choose_rounds(shape, capabilities);
+  if (!rounds_match_nccl(shape, capabilities, rounds)) return Way::nccl;
   if (rounds.is_relayed) return Way::relayed;
   switch (rounds.protocol) {
     case Protocol::low_latency:
@@ -135,40 +135,41 @@ TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
 }
 
 TEST(RoundChoice, SumsForARootAreRelayedAsFarAsItPaysAndAnInboxHolds) {
-  TeamMeans means = gpus(4);
-  const auto rounds_of = [&means](std::uint64_t payload) {
-    return choose_rounds(one_tensor(Collective::reduce_add, 4, payload), means);
+  TeamCapabilities capabilities = gpus(4);
+  const auto rounds_of = [&capabilities](std::uint64_t payload) {
+    return choose_rounds(one_tensor(Collective::reduce_add, 4, payload), capabilities);
   };
   const RoundChoice direct{.protocol = Protocol::direct};
-  const std::uint64_t limit = low_latency_to(Collective::reduce_add, means.layout.lines, means.backend);
+  const std::uint64_t limit =
+      low_latency_to(Collective::reduce_add, capabilities.layout.lines, capabilities.backend);
   EXPECT_TRUE(rounds_of(limit - 64 * kib).is_relayed);
   EXPECT_EQ(rounds_of(limit + 64 * kib), direct);
-  means.layout.inbox_bytes /= 2;
-  EXPECT_TRUE(rounds_of(means.layout.most_in_inbox() - 64 * kib).is_relayed);
-  EXPECT_EQ(rounds_of(means.layout.most_in_inbox()), direct);
+  capabilities.layout.inbox_bytes /= 2;
+  EXPECT_TRUE(rounds_of(capabilities.layout.most_in_inbox() - 64 * kib).is_relayed);
+  EXPECT_EQ(rounds_of(capabilities.layout.most_in_inbox()), direct);
 }
 
 TEST(RoundChoice, MessagesOfManyTensorsMustFitAnInbox) {
-  const TeamMeans means = gpus(4);
+  const TeamCapabilities capabilities = gpus(4);
   CallShape list = one_tensor(Collective::all_gather, 4, 1 * mib);
-  EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::low_latency);
-  list.tensors = means.layout.most_in_inbox() / means.layout.message_alignment();
-  EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::slots) << "more than can be given, too";
+  EXPECT_EQ(choose_rounds(list, capabilities).protocol, Protocol::low_latency);
+  list.tensors = capabilities.layout.most_in_inbox() / capabilities.layout.message_alignment();
+  EXPECT_EQ(choose_rounds(list, capabilities).protocol, Protocol::slots) << "more than can be given, too";
 }
 
 TEST(RoundChoice, OnlyWhatCanBeGivenIsReadWhereItLies) {
   const CallShape large = one_tensor(Collective::all_gather, 4, 64 * mib);
-  TeamMeans means = gpus(4);
-  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::direct);
-  means.most_members_of_a_rank = 4;
-  means.most_given = 8;
-  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::direct);
-  means.most_given = 7;  // an input and an output of each member
-  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::slots);
-  means = gpus(4);
+  TeamCapabilities capabilities = gpus(4);
+  EXPECT_EQ(choose_rounds(large, capabilities).protocol, Protocol::direct);
+  capabilities.most_members_of_a_rank = 4;
+  capabilities.most_exposed = 8;
+  EXPECT_EQ(choose_rounds(large, capabilities).protocol, Protocol::direct);
+  capabilities.most_exposed = 7;  // an input and an output of each member
+  EXPECT_EQ(choose_rounds(large, capabilities).protocol, Protocol::slots);
+  capabilities = gpus(4);
   CallShape too_large = large;
   too_large.largest_tensor = backend::SourcePlace::most_bytes;
-  EXPECT_EQ(choose_rounds(too_large, means).protocol, Protocol::slots);
+  EXPECT_EQ(choose_rounds(too_large, capabilities).protocol, Protocol::slots);
 }
 
 TEST(RoundChoice, ExchangesAreWrittenAboveASizeAndTheRestIsRead) {
@@ -189,16 +190,16 @@ TEST(RoundChoice, ExchangesAreWrittenAboveASizeAndTheRestIsRead) {
 }
 
 TEST(RoundChoice, SlotsAreLeftToNcclWhereMessagesWouldBeCut) {
-  TeamMeans means = gpus(4);
-  means.most_given = 0;
-  means.layout.inbox_bytes = 0;
+  TeamCapabilities capabilities = gpus(4);
+  capabilities.most_exposed = 0;
+  capabilities.layout.inbox_bytes = 0;
   CallShape shape = one_tensor(Collective::all_gather, 4, 4 * mib);
-  EXPECT_EQ(way_of(shape, means), Way::slots);
+  EXPECT_EQ(way_of(shape, capabilities), Way::slots);
   shape.payload += 4;
-  EXPECT_EQ(way_of(shape, means), Way::nccl);
-  means.layout.slot_bytes = 512 * kib;
+  EXPECT_EQ(way_of(shape, capabilities), Way::nccl);
+  capabilities.layout.slot_bytes = 512 * kib;
   shape.payload = 4 * mib;
-  EXPECT_EQ(way_of(shape, means), Way::nccl);
+  EXPECT_EQ(way_of(shape, capabilities), Way::nccl);
 }
 
 TEST(RoundChoice, RowsApartAreNoMessages) {
@@ -251,7 +252,8 @@ TEST(RoundChoice, DividesNoElementThatIsCombinedWhole) {
   EXPECT_NE(reason_for(shape, gpus(2), rounds).find("would divide the 16 bytes of an element"),
             std::string::npos)
       << reason_for(shape, gpus(2), rounds);
-  EXPECT_EQ(way_of(shape, means_of(2, BackendKind::cuda, backend::TeamLines::narrow)), Way::low_latency);
+  EXPECT_EQ(way_of(shape, capabilities_of(2, BackendKind::cuda, backend::TeamLines::narrow)),
+            Way::low_latency);
   shape.members = 4;
   EXPECT_FALSE(choose_rounds(shape, gpus(4)).is_relayed);
 }
@@ -262,13 +264,13 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
                                        std::pair{BackendKind::cuda, backend::TeamLines::narrow},
                                        std::pair{BackendKind::host, backend::TeamLines::narrow}}) {
     for (std::size_t members = 1; members <= 16; ++members) {
-      const TeamMeans means = means_of(members, backend, lines);
+      const TeamCapabilities capabilities = capabilities_of(members, backend, lines);
       for (std::size_t i = 0; i < collective_count; ++i) {
         const auto collective = static_cast<Collective>(i);
         if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
         for (std::uint64_t payload = 1; payload <= 1024 * mib; payload *= 2) {
           const CallShape shape = one_tensor(collective, members, payload);
-          const RoundChoice rounds = choose_rounds(shape, means);
+          const RoundChoice rounds = choose_rounds(shape, capabilities);
           const auto what = fmt::format("{} of {} bytes among {}", name_of(collective), payload, members);
           if (members == 1) {
             EXPECT_EQ(rounds, RoundChoice{}) << what;
@@ -279,10 +281,11 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
             EXPECT_GE(members, 3U) << what;
             // With a root, whoever makes a share gets as much as the root sends or receives.
             const bool has_root = shape.collective != Collective::all_reduce_add;
-            EXPECT_LE(has_root ? payload : shape.busiest_member() / members, means.layout.most_in_inbox())
+            EXPECT_LE(has_root ? payload : shape.busiest_member() / members,
+                      capabilities.layout.most_in_inbox())
                 << what;
           } else if (rounds.protocol == Protocol::low_latency) {
-            EXPECT_LE(shape.busiest_member(), means.layout.most_in_inbox()) << what;
+            EXPECT_LE(shape.busiest_member(), capabilities.layout.most_in_inbox()) << what;
           } else if (rounds.protocol == Protocol::direct) {
             EXPECT_GT(shape.largest_message(), round_tuning_of(backend).direct_from) << what;
           }
@@ -314,16 +317,16 @@ TEST(RoundChoice, DirectRoundsBetweenTwoBeginWhereTheyAreFaster) {
 }
 
 TEST(RoundChoice, SaysHowFarSmallInboxesLetLowLatencyGo) {
-  TeamMeans means = gpus(4);
-  means.layout.inbox_bytes = 64 * backend::TeamWindowLayout::alignment;
-  const auto [least, most] = low_latency_limits(4, means);
+  TeamCapabilities capabilities = gpus(4);
+  capabilities.layout.inbox_bytes = 64 * backend::TeamWindowLayout::alignment;
+  const auto [least, most] = low_latency_limits(4, capabilities);
   EXPECT_EQ(least, most);
-  EXPECT_LT(most, means.layout.most_in_inbox());
+  EXPECT_LT(most, capabilities.layout.most_in_inbox());
   // A member receives three parts of four.
   const std::uint64_t largest = most / 3 * 4;
-  EXPECT_EQ(choose_rounds(one_tensor(Collective::all_gather, 4, largest), means).protocol,
+  EXPECT_EQ(choose_rounds(one_tensor(Collective::all_gather, 4, largest), capabilities).protocol,
             Protocol::low_latency);
-  EXPECT_NE(choose_rounds(one_tensor(Collective::all_gather, 4, largest + 64), means).protocol,
+  EXPECT_NE(choose_rounds(one_tensor(Collective::all_gather, 4, largest + 64), capabilities).protocol,
             Protocol::low_latency);
 }
 

@@ -120,10 +120,10 @@ TEST(RoundPlan, WhoAddsWritesAllOutputsWhereTheyLie) {
   const RoundPlan plan = shared.plan(direct);
   ASSERT_EQ(plan.protocol, Protocol::direct);
   ASSERT_EQ(plan.round_count, 1U);
-  const std::uint64_t most = direct.layout.most_given();
+  const std::uint64_t most = direct.layout.most_exposed();
   for (std::uint32_t member = 0; member < 3; ++member) {
     const RoundPart& part = plan.parts[member].front();
-    ASSERT_EQ(part.given.size(), 2U) << "its input and its output";
+    ASSERT_EQ(part.exposed.size(), 2U) << "its input and its output";
     EXPECT_EQ(part.readers.size(), 2U);
     EXPECT_EQ(part.sources.size(), 2U);
     EXPECT_EQ(part.input_count, 3U);
@@ -134,9 +134,9 @@ TEST(RoundPlan, WhoAddsWritesAllOutputsWhereTheyLie) {
     const std::uint64_t at = member * bytes;
     EXPECT_EQ(outputs[0], (Place{plan.own_source(member + 3), at}));
     const std::uint32_t next = member == 0 ? 1 : 0;
-    const auto given = std::ranges::find(plan.parts[next].front().given, BufferId{next + 3});
-    const auto number = static_cast<std::uint64_t>(given - plan.parts[next].front().given.begin());
-    EXPECT_EQ(outputs[1], (Place{plan.given_buffer(next * most + number), at}));
+    const auto exposed = std::ranges::find(plan.parts[next].front().exposed, BufferId{next + 3});
+    const auto number = static_cast<std::uint64_t>(exposed - plan.parts[next].front().exposed.begin());
+    EXPECT_EQ(outputs[1], (Place{plan.exposed_buffer(next * most + number), at}));
   }
 }
 
@@ -150,17 +150,17 @@ TEST(RoundPlan, WhoHasASourceWritesItToOutputsThatOthersGive) {
   RoundLimits direct = limits;
   direct.protocol = Protocol::direct;
   const RoundPlan read = gather.plan(direct);
-  EXPECT_FALSE(read.writes_given);
+  EXPECT_FALSE(read.writes_exposed);
   direct.writes_flows = true;
   const RoundPlan plan = gather.plan(direct);
   ASSERT_EQ(plan.protocol, Protocol::direct);
   ASSERT_EQ(plan.round_count, 1U);
-  EXPECT_TRUE(plan.writes_given);
-  const std::uint64_t most = direct.layout.most_given();
+  EXPECT_TRUE(plan.writes_exposed);
+  const std::uint64_t most = direct.layout.most_exposed();
   for (LaneId member = 0; member < 3; ++member) {
-    EXPECT_EQ(read.parts[member].front().given, std::vector<BufferId>{member}) << "its input";
+    EXPECT_EQ(read.parts[member].front().exposed, std::vector<BufferId>{member}) << "its input";
     const RoundPart& part = plan.parts[member].front();
-    EXPECT_EQ(part.given, std::vector<BufferId>{member + 3U}) << "its output";
+    EXPECT_EQ(part.exposed, std::vector<BufferId>{member + 3U}) << "its output";
     EXPECT_EQ(part.readers.size(), 2U);
     EXPECT_EQ(part.sources.size(), 2U);
     ASSERT_EQ(part.copies.segments.size(), 3U);
@@ -169,7 +169,8 @@ TEST(RoundPlan, WhoHasASourceWritesItToOutputsThatOthersGive) {
       const backend::FanOutSegment& copy = part.copies.segments[i];
       const auto other = static_cast<LaneId>((member + 1 + i) % 3);
       EXPECT_EQ(part.copies.pointers[copy.source], (Place{plan.own_source(member), 0}));
-      const BufferId target = other == member ? plan.own_source(member + 3) : plan.given_buffer(other * most);
+      const BufferId target =
+          other == member ? plan.own_source(member + 3) : plan.exposed_buffer(other * most);
       EXPECT_EQ(part.copies.pointers[copy.first_target], (Place{target, member * bytes}));
     }
   }
@@ -189,7 +190,7 @@ TEST(RoundPlan, FlowsBringSumsToOutputsThatNobodyGives) {
   for (std::uint32_t member = 0; member < 3; ++member) {
     for (const RoundPart& part : plan.parts[member]) {
       EXPECT_EQ(part.output_count, 1U);
-      EXPECT_TRUE(part.given.empty());
+      EXPECT_TRUE(part.exposed.empty());
       for (const backend::FanOutSegment& copy : part.copies.segments) copied[member] += copy.row_bytes;
     }
   }

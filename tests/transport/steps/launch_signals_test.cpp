@@ -6,7 +6,7 @@
 #include "support/values/test_tensor.hpp"
 #include "transport/launch/launch.hpp"
 #include "transport/select/select.hpp"
-#include "transport/steps/crew.hpp"
+#include "transport/steps/launch_helpers.hpp"
 #include "transport/steps/signals.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/stream.hpp"
@@ -239,13 +239,13 @@ TEST_F(LaunchSignals, AreUsedInBurstsWhereTheyNeedHelp) {
   };
   EXPECT_FALSE(uses_signals()) << "though nobody has been called to help";
   EXPECT_TRUE(within([&] {
-    for (int i = 0; i < 2; ++i) const Crew::Shift shift(runtime.extension<Crew>(), 2);
+    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(), 2);
     return uses_signals();
   }));
   // Wherever a signal fails, be it on a helper's thread, the next call is right.
   for (std::uint64_t passed = 0; passed < 8; ++passed) {
     tensors[0].fill_(static_cast<double>(passed));
-    for (int i = 0; i < 2; ++i) const Crew::Shift shift(runtime.extension<Crew>(), 2);
+    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(), 2);
     try {
       const InjectedFault fault({.operation = Operation::signal, .skip = passed});
       call();

@@ -20,12 +20,12 @@ LinkSignature signature_of(const LinkHalf& half, bool is_captured) {
 }  // namespace
 
 Links::Links(const Membership& membership, const SharedState& state, Progress& progress,
-             const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
-             CallLog& calls)
+             const FailureDetector& failure_detector, const FlightRecord& record, Waiting& waiting,
+             Abort& abort, CallLog& calls)
     : membership_(membership),
       state_(state),
       progress_(progress),
-      judgement_(judgement),
+      failure_detector_(failure_detector),
       record_(record),
       waiting_(waiting),
       abort_(abort),
@@ -147,7 +147,7 @@ bool Links::is_waiting_before(std::uint64_t sequence) {
 }
 
 bool Links::has_left(std::size_t rank) const noexcept {
-  return state_.status(rank).state.load() >= RankStatus::leaving || judgement_.is_gone(rank);
+  return state_.status(rank).state.load() >= RankStatus::leaving || failure_detector_.is_gone(rank);
 }
 
 std::vector<bool> Links::ranks_that_left() const {
@@ -184,7 +184,7 @@ std::string Links::who_is_late(const Batch& batch, std::vector<std::size_t>& ran
     ranks.push_back(rank);
     late += fmt::format("{}rank {} {} {}, its last call is {}", late.empty() ? "" : "; ", rank, what,
                         in_words(message), state_.last_in_words(rank));
-    if (const auto silence = judgement_.standstill(rank))
+    if (const auto silence = failure_detector_.standstill(rank))
       late += fmt::format(", and its process has done nothing for {} ms", silence->count());
   };
   for (const Message& message : batch.messages) {
@@ -198,11 +198,11 @@ std::string Links::who_is_late(const Batch& batch, std::vector<std::size_t>& ran
 
 void Links::judge(const Batch& batch, std::chrono::nanoseconds lasted) {
   const std::chrono::nanoseconds first = LateWarnings::first_after(batch.patience);
-  if (lasted < std::min<std::chrono::nanoseconds>(first, judgement_.timeout())) return;
+  if (lasted < std::min<std::chrono::nanoseconds>(first, failure_detector_.timeout())) return;
   std::vector<std::size_t> ranks;
   const std::string late = who_is_late(batch, ranks);
-  const auto limit =
-      judgement_.limit_of({.sequence = 0, .lasted = lasted, .patience = batch.patience, .missing = &ranks});
+  const auto limit = failure_detector_.limit_of(
+      {.sequence = 0, .lasted = lasted, .patience = batch.patience, .missing = &ranks});
   if (!limit) {
     if (lasted >= std::max(first, next_warning_)) warn(batch, lasted, late);
     return;

@@ -3,8 +3,8 @@
 
 #include "device/runtime.hpp"
 #include "transport/team/calls/call_log.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/lateness/flight_record.hpp"
-#include "transport/team/lateness/judgement.hpp"
 #include "transport/team/lateness/waiting.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/link_comparison.hpp"
@@ -40,7 +40,7 @@ struct LinkHalf {
 class Links {
  public:
   Links(const Membership& membership, const SharedState& state, Progress& progress,
-        const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
+        const FailureDetector& failure_detector, const FlightRecord& record, Waiting& waiting, Abort& abort,
         CallLog& calls);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -112,7 +112,7 @@ class Links {
   const Membership& membership_;
   const SharedState state_;
   Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   const FlightRecord& record_;
   Waiting& waiting_;
   Abort& abort_;

@@ -13,12 +13,12 @@
 namespace tutti::transport::team {
 
 Replays::Replays(const Membership& membership, const SharedState& state, const Progress& progress,
-                 const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
-                 const CallLog& calls)
+                 const FailureDetector& failure_detector, const FlightRecord& record, Waiting& waiting,
+                 Abort& abort, const CallLog& calls)
     : membership_(membership),
       state_(state),
       progress_(progress),
-      judgement_(judgement),
+      failure_detector_(failure_detector),
       record_(record),
       waiting_(waiting),
       abort_(abort),
@@ -135,7 +135,9 @@ std::vector<std::size_t> Replays::suspects(const Place& place) const {
   const std::vector<std::size_t> working = ranks_beside(place, false);
   const std::vector<std::size_t> waiting = ranks_beside(place, true);
   std::vector<std::size_t> still;
-  const auto stands_still = [this](std::size_t rank) { return judgement_.standstill(rank).has_value(); };
+  const auto stands_still = [this](std::size_t rank) {
+    return failure_detector_.standstill(rank).has_value();
+  };
   std::ranges::copy_if(working, std::back_inserter(still), stands_still);
   std::ranges::copy_if(waiting, std::back_inserter(still), stands_still);
   if (!still.empty()) return still;
@@ -164,7 +166,7 @@ std::string Replays::who_is_late(const std::vector<std::size_t>& ranks, bool are
         are_behind ? fmt::format("has not begun it, its last call is {}", state_.last_in_words(rank))
                    : "has begun it and not completed it";
     late += fmt::format("{}rank {} {}", late.empty() ? "" : "; ", rank, lag);
-    if (const auto silence = judgement_.standstill(rank))
+    if (const auto silence = failure_detector_.standstill(rank))
       late += fmt::format(", and its process has done nothing for {} ms", silence->count());
   }
   if (late.empty()) return fmt::format("rank {} alone has not completed it", membership_.rank());
@@ -174,13 +176,13 @@ std::string Replays::who_is_late(const std::vector<std::size_t>& ranks, bool are
 void Replays::judge(const Place& place, std::chrono::nanoseconds lasted) {
   const std::chrono::milliseconds patience = waiting_.patience().usual();
   const std::chrono::nanoseconds first = LateWarnings::first_after(patience);
-  if (lasted < std::min<std::chrono::nanoseconds>(first, judgement_.timeout())) return;
+  if (lasted < std::min<std::chrono::nanoseconds>(first, failure_detector_.timeout())) return;
   std::vector<std::size_t> missing = ranks_behind(place);
   const bool are_behind = !missing.empty();
   if (!are_behind) missing = suspects(place);
   const std::string late = who_is_late(missing, are_behind);
   if (missing.empty()) missing.push_back(membership_.rank());
-  const auto limit = judgement_.limit_of(
+  const auto limit = failure_detector_.limit_of(
       {.sequence = place.call, .lasted = lasted, .patience = patience, .missing = &missing});
   if (!limit) {
     if (lasted >= std::max(first, next_warning_) && tells_for_all(place)) warn(place, lasted, late);
@@ -195,7 +197,7 @@ void Replays::judge(const Place& place, std::chrono::nanoseconds lasted) {
 
 bool Replays::tells_for_all(const Place& place) const {
   return std::ranges::none_of(ranks_beside(place, true), [this](std::size_t rank) {
-    return rank < membership_.rank() && !judgement_.standstill(rank);
+    return rank < membership_.rank() && !failure_detector_.standstill(rank);
   });
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "transport/team/calls/call_log.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/lateness/flight_record.hpp"
-#include "transport/team/lateness/judgement.hpp"
 #include "transport/team/lateness/waiting.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/progress.hpp"
@@ -28,7 +28,7 @@ namespace tutti::transport::team {
 class Replays {
  public:
   Replays(const Membership& membership, const SharedState& state, const Progress& progress,
-          const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
+          const FailureDetector& failure_detector, const FlightRecord& record, Waiting& waiting, Abort& abort,
           const CallLog& calls);
   Replays(const Replays&) = delete;
   Replays& operator=(const Replays&) = delete;
@@ -93,7 +93,7 @@ class Replays {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   const FlightRecord& record_;
   Waiting& waiting_;
   Abort& abort_;

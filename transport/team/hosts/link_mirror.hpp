@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/shared/membership.hpp"
 #include "transport/team/shared/shared_state.hpp"

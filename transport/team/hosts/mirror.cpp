@@ -2,7 +2,7 @@
 #include "transport/team/hosts/mirror.hpp"
 
 #include "backend/team_round.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 
 #include <algorithm>
 

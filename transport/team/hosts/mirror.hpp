@@ -3,7 +3,7 @@
 
 #include "os/shared_flag.hpp"
 #include "transport/team/calls/call_log.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 #include "transport/team/hosts/link_mirror.hpp"
 #include "transport/team/lateness/flight_record.hpp"
 #include "transport/team/progress/abort.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/team_round.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 #include "transport/team/hosts/mirror.hpp"
 
 #include <algorithm>

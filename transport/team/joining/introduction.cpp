@@ -75,7 +75,7 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
 
 /// For ranks on several hosts. Throws on all of them if it cannot be had. `reason`: why some of one name are
 /// told apart.
-std::unique_ptr<Network> make_network(Joining& exchange, const Membership& membership,
+std::unique_ptr<Network> make_network(BootstrapExchange& exchange, const Membership& membership,
                                       const std::string& reason) {
   exchange.begin("set up messages between hosts");
   const std::vector<Membership::Host>& hosts = membership.hosts();
@@ -101,7 +101,7 @@ std::unique_ptr<Network> make_network(Joining& exchange, const Membership& membe
 }
 
 /// What each rank tells the others, in order. Throws on all ranks alike.
-std::vector<Introduction> exchange_introductions(Runtime& runtime, Joining& exchange,
+std::vector<Introduction> exchange_introductions(Runtime& runtime, BootstrapExchange& exchange,
                                                  const TeamSettings& settings) {
   std::string host;
   try {
@@ -148,7 +148,7 @@ void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept 
   }
 }
 
-Introductions introduce(Runtime& runtime, Joining& exchange, const TeamSettings& settings) {
+Introductions introduce(Runtime& runtime, BootstrapExchange& exchange, const TeamSettings& settings) {
   exchange.begin("introduce themselves");
   const std::vector<Introduction> introductions = exchange_introductions(runtime, exchange, settings);
   std::vector<std::string> names;

@@ -5,7 +5,7 @@
 #include "device/runtime.hpp"
 #include "os/descriptor_port.hpp"
 #include "settings/environment.hpp"
-#include "transport/team/joining/joining.hpp"
+#include "transport/team/joining/bootstrap_exchange.hpp"
 #include "transport/team/shared/membership.hpp"
 #include "transport/team/shared/peer_process.hpp"
 #include "tutti/collectives.hpp"
@@ -51,7 +51,8 @@ struct Introductions {
 
 /// Collective over the exchange. Throws on all ranks if one of them cannot take part, if they differ in what
 /// must be the same, or if they are on several hosts without a network.
-[[nodiscard]] Introductions introduce(Runtime& runtime, Joining& exchange, const TeamSettings& settings);
+[[nodiscard]] Introductions introduce(Runtime& runtime, BootstrapExchange& exchange,
+                                      const TeamSettings& settings);
 /// Instead of making a team: the other ranks' `introduce` throws, and says what this one's `complaint` is.
 void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept;
 

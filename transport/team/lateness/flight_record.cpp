@@ -120,8 +120,8 @@ bool FlightRecord::is_host_that_logs() const noexcept {
   for (const Membership::Host& host : membership_.hosts()) {
     for (const std::size_t rank : host.ranks) {
       if (rank == membership_.rank()) return true;
-      if (judgement_.is_gone(rank) || state_.status(rank).state.load() != RankStatus::active ||
-          judgement_.standstill(rank))
+      if (failure_detector_.is_gone(rank) || state_.status(rank).state.load() != RankStatus::active ||
+          failure_detector_.standstill(rank))
         continue;
       return membership_.is_on_this_host(rank);
     }

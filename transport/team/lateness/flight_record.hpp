@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/progress.hpp"
 #include "transport/team/shared/membership.hpp"
@@ -19,8 +19,12 @@ namespace tutti::transport::team {
 class FlightRecord {
  public:
   FlightRecord(const Membership& membership, const SharedState& state, const Progress& progress,
-               const Judgement& judgement, const Abort& abort)
-      : membership_(membership), state_(state), progress_(progress), judgement_(judgement), abort_(abort) {}
+               const FailureDetector& failure_detector, const Abort& abort)
+      : membership_(membership),
+        state_(state),
+        progress_(progress),
+        failure_detector_(failure_detector),
+        abort_(abort) {}
   FlightRecord(const FlightRecord&) = delete;
   FlightRecord& operator=(const FlightRecord&) = delete;
   ~FlightRecord() = default;
@@ -42,7 +46,7 @@ class FlightRecord {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   const Abort& abort_;
 };
 

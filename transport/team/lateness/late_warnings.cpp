@@ -31,7 +31,7 @@ bool LateWarnings::tells_for_all(std::uint64_t sequence) const noexcept {
     // A rank whose call is complete waits on its host: those that do so have made as many calls.
     const bool waits_too = is_under_way ? their_last >= sequence && !progress_.has_completed(rank, sequence)
                                         : their_last >= last;
-    if (waits_too && !judgement_.standstill(rank)) return false;
+    if (waits_too && !failure_detector_.standstill(rank)) return false;
   }
   return true;
 }
@@ -41,7 +41,7 @@ void LateWarnings::tell(const RankWait& wait) {
       fmt::format("Communicator: rank {} has waited for {} ms in {}: {}; all ranks give up after {} ms",
                   membership_.rank(), whole_ms(wait.lasted),
                   state_.status(membership_.rank()).call_in_words(wait.sequence),
-                  judgement_.who_is_late(wait.sequence, *wait.missing), whole_ms(wait.patience)));
+                  failure_detector_.who_is_late(wait.sequence, *wait.missing), whole_ms(wait.patience)));
 }
 
 void LateWarnings::look(const RankWait& wait) noexcept {
@@ -53,7 +53,7 @@ void LateWarnings::look(const RankWait& wait) noexcept {
   if (wait.lasted < told_->next) return;
   told_->next = std::max(growth * told_->next, wait.lasted);
   ++told_->looks;
-  if (told_->looks < looks_at_queued_calls && !judgement_.is_anyone_behind(wait)) return;
+  if (told_->looks < looks_at_queued_calls && !failure_detector_.is_anyone_behind(wait)) return;
   if (!tells_for_all(wait.sequence)) return;
   try {
     tell(wait);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/progress/progress.hpp"
 #include "transport/team/shared/membership.hpp"
 #include "transport/team/shared/shared_state.hpp"
@@ -23,8 +23,8 @@ namespace tutti::transport::team {
 class LateWarnings {
  public:
   LateWarnings(const Membership& membership, const SharedState& state, const Progress& progress,
-               const Judgement& judgement)
-      : membership_(membership), state_(state), progress_(progress), judgement_(judgement) {}
+               const FailureDetector& failure_detector)
+      : membership_(membership), state_(state), progress_(progress), failure_detector_(failure_detector) {}
   LateWarnings(const LateWarnings&) = delete;
   LateWarnings& operator=(const LateWarnings&) = delete;
   ~LateWarnings() = default;
@@ -56,7 +56,7 @@ class LateWarnings {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   std::mutex mutex_;
   std::optional<Told> told_;  ///< guarded by `mutex_`
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/lateness/waiting.hpp"
 
-#include "transport/team/lateness/pause_detector.hpp"
+#include "transport/team/lateness/suspension_detector.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,17 +13,17 @@
 namespace tutti::transport::team {
 
 Waiting::Waiting(Runtime& runtime, const Membership& membership, const SharedState& state,
-                 const Progress& progress, const Judgement& judgement, const FlightRecord& record,
-                 Abort& abort, std::chrono::milliseconds patience)
+                 const Progress& progress, const FailureDetector& failure_detector,
+                 const FlightRecord& record, Abort& abort, std::chrono::milliseconds patience)
     : runtime_(runtime),
       membership_(membership),
       state_(state),
       progress_(progress),
-      judgement_(judgement),
+      failure_detector_(failure_detector),
       record_(record),
       abort_(abort),
       patience_(patience),
-      warnings_(membership, state, progress, judgement) {}
+      warnings_(membership, state, progress, failure_detector) {}
 
 void Waiting::wait(std::uint64_t sequence, const std::function<bool()>& holds,
                    const std::vector<std::size_t>& missing, std::optional<std::chrono::milliseconds> limit) {
@@ -34,7 +34,7 @@ void Waiting::wait(std::uint64_t sequence, const std::function<bool()>& holds,
                 .patience = limit.value_or(patience_.of(sequence)),
                 .missing = &missing};
   const auto told_after = LateWarnings::first_after(wait.patience);
-  PauseDetector pauses(judgement_.timeout());
+  SuspensionDetector pauses(failure_detector_.timeout());
   while (!holds()) {
     abort_.require_running();
     const auto now = Clock::now();
@@ -76,11 +76,11 @@ void Waiting::look_at_call(std::uint64_t sequence, std::chrono::nanoseconds wait
 }
 
 void Waiting::judge(const RankWait& wait) {
-  const auto limit = judgement_.limit_of(wait);
+  const auto limit = failure_detector_.limit_of(wait);
   if (!limit) return;
   const std::string reason =
       fmt::format("{} did not finish within {} ms: {}", status().call_in_words(wait.sequence), limit->count(),
-                  judgement_.who_is_late(wait.sequence, *wait.missing));
+                  failure_detector_.who_is_late(wait.sequence, *wait.missing));
   const std::string record = record_.of_timeout(wait.sequence, reason);  // as it is before all calls end
   if (abort_.set(ErrorCode::timeout, reason)) record_.keep(record);
 }
@@ -88,7 +88,7 @@ void Waiting::judge(const RankWait& wait) {
 void Waiting::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     const RankStatus& lost = state_.status(rank);
-    if (!judgement_.is_gone(rank) || lost.state.load() >= RankStatus::leaving) continue;
+    if (!failure_detector_.is_gone(rank) || lost.state.load() >= RankStatus::leaving) continue;
     const std::uint64_t waits_in = progress_.oldest_under_way().value_or(waits_in_.load());
     const std::string wait = waits_in == 0 ? ""
                                            : fmt::format("; rank {} waits in {}", membership_.rank(),

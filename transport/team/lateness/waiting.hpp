@@ -3,8 +3,8 @@
 
 #include "device/runtime.hpp"
 #include "transport/team/lateness/call_patience.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/lateness/flight_record.hpp"
-#include "transport/team/lateness/judgement.hpp"
 #include "transport/team/lateness/late_warnings.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/shared/membership.hpp"
@@ -30,7 +30,7 @@ class Waiting {
   using Missing = std::function<std::vector<std::size_t>()>;
 
   Waiting(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
-          const Judgement& judgement, const FlightRecord& record, Abort& abort,
+          const FailureDetector& failure_detector, const FlightRecord& record, Abort& abort,
           std::chrono::milliseconds patience);
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
@@ -68,7 +68,7 @@ class Waiting {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   const FlightRecord& record_;
   Abort& abort_;
   CallPatience patience_;

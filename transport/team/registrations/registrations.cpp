@@ -64,7 +64,7 @@ Registrations::Segments::iterator Registrations::refuse(std::string reason) {
 
 std::optional<Registrations::Segments::iterator> Registrations::segment_for(std::size_t local,
                                                                             const std::byte* address) {
-  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+  const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   if (const auto known = segment_of(address); known != segments_.end()) return known;
@@ -125,7 +125,7 @@ std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size
     const std::lock_guard lock(mutex_);
     const auto found = segment_of(address);
     if (found == segments_.end()) return nullptr;
-    const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+    const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
     if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return nullptr;
     waits = !std::exchange(found->second.was_awaited, true) || is_captured;
     views = entries_.views_of(found->second.entry);
@@ -190,18 +190,18 @@ void Registrations::wait(std::uint64_t sequence) {
   }
 }
 
-Registrations::Given Registrations::find(std::byte* address) {
+Registrations::Exposed Registrations::find(std::byte* address) {
   const std::lock_guard lock(mutex_);
-  Given given(address);
+  Exposed exposed(address);
   if (const auto segment = segment_of(address); segment != segments_.end()) {
-    given.registrations_ = this;
-    given.views_ = entries_.views_of(segment->second.entry).data();
-    given.offset_ = static_cast<std::size_t>(address - segment->first);
+    exposed.registrations_ = this;
+    exposed.views_ = entries_.views_of(segment->second.entry).data();
+    exposed.offset_ = static_cast<std::size_t>(address - segment->first);
   }
-  return given;
+  return exposed;
 }
 
-std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
+std::byte* Registrations::Exposed::segment_of(std::size_t member) const noexcept {
   if (registrations_->membership_.is_local(member)) return address_ - offset_;
   return reinterpret_cast<std::byte*>(views_[member].address.load());
 }

@@ -29,7 +29,7 @@ namespace tutti::transport::team {
 
 /// What addresses that are given are multiples of: what GPUs read at once. Processors read from anywhere as
 /// fast.
-[[nodiscard]] constexpr std::uintptr_t alignment_of_given(BackendKind backend) noexcept {
+[[nodiscard]] constexpr std::uintptr_t alignment_of_exposed(BackendKind backend) noexcept {
   constexpr std::uintptr_t of_gpus = 16;
   return backend == BackendKind::cuda ? of_gpus : 1;
 }
@@ -46,7 +46,7 @@ class Registrations final : public SegmentObserver {
  public:
   /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
   /// have open, unless captured ones keep as many.
-  static constexpr std::size_t most_given = RegistrationTable::capacity / 2;
+  static constexpr std::size_t most_exposed = RegistrationTable::capacity / 2;
 
   /// `capacity`: how many segments of this rank may be open at a time.
   Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
@@ -76,10 +76,10 @@ class Registrations final : public SegmentObserver {
   void wait(std::uint64_t sequence);
 
   /// Memory that has been added, as others find it.
-  class Given {
+  class Exposed {
    public:
     /// What the process reaches by itself: all see it there.
-    explicit Given(std::byte* address) noexcept : address_(address) {}
+    explicit Exposed(std::byte* address) noexcept : address_(address) {}
     /// Where the memory is for the device of a member.
     [[nodiscard]] std::byte* seen_by(std::size_t member) const noexcept {
       return views_ == nullptr ? address_ : segment_of(member) + offset_;
@@ -93,7 +93,7 @@ class Registrations final : public SegmentObserver {
     const RegistrationView* views_ = nullptr;  ///< of the entry, by member
     std::size_t offset_ = 0;
   };
-  [[nodiscard]] Given find(std::byte* address);
+  [[nodiscard]] Exposed find(std::byte* address);
 
   /// Tells the others to close all segments of this rank, and closes theirs: no local work uses any of them,
   /// nor will.

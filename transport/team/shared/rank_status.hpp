@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 /// What the ranks of a team leave for one another in the memory they share. Where they are on several hosts,
-/// a `Courier` does the writing for those of other hosts.
+/// a `HostProxy` does the writing for those of other hosts.
 namespace tutti::transport::team {
 
 /// What the others of its host say of a rank of another host, for those who cannot hear the rank itself. The
@@ -101,7 +101,7 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint32_t> state{joining};
   pid_t process = 0;
   std::atomic<std::uint64_t> last_sequence{0};
-  std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
+  std::atomic<std::int64_t> carried_at{0};  ///< when its host proxy, if there is one, was last seen to work
   /// When its watch last looked around; on other hosts, when they heard that.
   std::atomic<std::int64_t> watched_at{0};
   Gossip gossip;                               ///< on other hosts alone

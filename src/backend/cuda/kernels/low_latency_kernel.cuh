@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamState state = load_state(task.counters);
   first_put.load();
   const TeamPart part{task, table.data(), state.rounds};
-  const TeamRoom room(task, part.window(task.member), puts);
+  const SlotCredit credit(task, part.window(task.member), puts);
   bool gave_up = state.gave_up;
   const auto lines_of = [&](std::uint32_t round) {
     return RoundLines{task.layout.inbox_shift(part.base() + round), part.number_of(round)};
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     is_to_tell = false;
   };
   if (puts) {
-    gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up, tell_before);
+    gave_up = !credit.wait(part.round() + (hands_on ? 1 : 0), gave_up, tell_before);
     if (!gave_up) first_put.put(wait.lines);
   }
   if (task.lets_next_in) let_next_kernel_in();

@@ -95,10 +95,10 @@ __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
 }
 
 /// Whether everyone has finished the round whose slots or inboxes a round uses again.
-class TeamRoom {
+class SlotCredit {
  public:
   /// Looks at the flags of the first members. Each lane has one of them.
-  __device__ explicit TeamRoom(const TeamArguments& task, std::byte* own_window, bool is_needed)
+  __device__ explicit SlotCredit(const TeamArguments& task, std::byte* own_window, bool is_needed)
       : task_(task), own_window_(own_window) {
     const std::uint32_t lane = threadIdx.x % warp_lanes;
     if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
@@ -144,27 +144,27 @@ inline constexpr std::uint32_t most_at_hand = warp_lanes;
 /// Where places are in this kernel's run.
 struct TeamSources {
   const TeamPart& part;
-  std::uint64_t shift;        ///< of the round's slots
-  const FirstGiven* at_hand;  ///< by member, of sources of the round
+  std::uint64_t shift;          ///< of the round's slots
+  const FirstExposed* at_hand;  ///< by member, of sources of the round
 
   [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
     const auto bits = reinterpret_cast<std::uintptr_t>(place);
     if (SourcePlace::is_in_slot(bits)) return place + shift;
     if (SourcePlace::is_own(bits)) return reinterpret_cast<const std::byte*>(SourcePlace::address(bits));
     const auto number = static_cast<std::uint32_t>(SourcePlace::number(bits));
-    return given(number) + SourcePlace::offset(bits);
+    return exposed(number) + SourcePlace::offset(bits);
   }
 
  private:
-  [[nodiscard]] __device__ const std::byte* given(std::uint32_t number) const {
-    const std::uint32_t member = number / part.task.most_given;
-    const std::uint32_t index = number % part.task.most_given;
-    const bool is_in_line = index < TeamWindowLayout::given_lines;
+  [[nodiscard]] __device__ const std::byte* exposed(std::uint32_t number) const {
+    const std::uint32_t member = number / part.task.most_exposed;
+    const std::uint32_t index = number % part.task.most_exposed;
+    const bool is_in_line = index < TeamWindowLayout::exposed_lines;
     if (is_in_line && member < most_at_hand)
       return index == 0 ? at_hand[member].first : at_hand[member].second;
     // It lies in the own window. Its address is found anew each time: registers are scarce.
     if (is_in_line) {
-      const TeamLine line = load_line(part.given_line(part.task.member, member, index));
+      const TeamLine line = load_line(part.exposed_line(part.task.member, member, index));
       return reinterpret_cast<const std::byte*>(line.data);
     }
     const std::byte* const own = part.window(part.task.member);
@@ -179,27 +179,27 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   wait_for_kernel_before();
   const TeamShape& shape = task.shape;
   const bool puts = shape.puts.tile_count != 0;
-  const bool gives = task.given_count != 0 && blockIdx.x == 0;
+  const bool exposes = task.exposed_count != 0 && blockIdx.x == 0;
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
   const bool is_first_warp = threadIdx.x < warp_lanes;
   const TeamState state = load_state(task.counters);
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
-  const TeamRoom room(task, own, is_first_warp && (puts || gives));
+  const SlotCredit credit(task, own, is_first_warp && (puts || exposes));
   bool gave_up = state.gave_up;
   if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
   const std::uint64_t shift = task.layout.slot_shift(part.round());
   const auto end_first_half = [&] {
     if (!has_second_half) {
-      part.end(gives ? part.readers_told() : 0);
-    } else if (!gives && shape.reader_count != 0) {
+      part.end(exposes ? part.readers_told() : 0);
+    } else if (!exposes && shape.reader_count != 0) {
       part.fence();
       part.tell(0, part.readers_told());
     }
   };
 
   if (puts) {
-    if (is_first_warp) gave_up = !room.wait(part.round(), gave_up);
+    if (is_first_warp) gave_up = !credit.wait(part.round(), gave_up);
     if (block_gives_up(gave_up, task.counters)) return;
     for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
                                [&](const auto& view, const auto& entry, auto tile, auto lane) {
@@ -209,25 +209,25 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) end_first_half();
   } else if (is_first_warp && blockIdx.x == 0) {
     // Nothing to put: whatever the readers wait for, the stream has done before.
-    if (gives) {
-      gave_up = !room.wait(part.round(), gave_up);
+    if (exposes) {
+      gave_up = !credit.wait(part.round(), gave_up);
       if (gave_up && threadIdx.x == 0) give_up(task.counters);
-      if (!gave_up) part.give(shift);
+      if (!gave_up) part.expose(shift);
     }
     if (!gave_up) end_first_half();
   }
   if (!has_second_half) return;
 
   // The last threads wait, as the first may still be telling.
-  __shared__ FirstGiven at_hand[most_at_hand];
+  __shared__ FirstExposed at_hand[most_at_hand];
   const auto* const sources =
       reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
   for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
     const std::uint32_t source = sources[i];
     if (task.is_direct) {
-      const FirstGiven given = part.wait_for_given(source, gave_up);
-      gave_up |= given.first == nullptr;
-      if (source < most_at_hand) at_hand[source] = given;
+      const FirstExposed exposed = part.wait_for_exposed(source, gave_up);
+      gave_up |= exposed.first == nullptr;
+      if (source < most_at_hand) at_hand[source] = exposed;
     } else {
       std::byte* const flag = own + task.layout.ready_offset(source, part.round());
       gave_up |= !wait_for_round(flag, part.number(), wait_of(task), gave_up);

@@ -27,13 +27,13 @@ struct TeamArguments {
   std::uint32_t round;
   std::uint32_t finished;
   std::uint64_t call;  ///< as `TeamRecord` has it, and so with the mark of its rounds
-  std::uint32_t given_count;
-  std::uint32_t most_given;
+  std::uint32_t exposed_count;
+  std::uint32_t most_exposed;
   std::uint32_t input_count;
   std::uint32_t output_count;
   ReduceArguments reducing;
   bool is_direct;
-  bool writes_given;
+  bool writes_exposed;
   bool ends_call;
   bool notes_call;     ///< in the record that `counters` has
   bool notes_waits;    ///< likewise: the call is captured
@@ -55,13 +55,13 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .round = task.round,
           .finished = last.finished,
           .call = TeamRecord::number_of(task.call, task.is_captured),
-          .given_count = task.given_count,
-          .most_given = task.layout.most_given(),
+          .exposed_count = task.exposed_count,
+          .most_exposed = task.layout.most_exposed(),
           .input_count = task.reductions.input_count,
           .output_count = task.reductions.output_count,
           .reducing = reduce_arguments(task.reductions),
           .is_direct = task.is_direct,
-          .writes_given = task.writes_given,
+          .writes_exposed = task.writes_exposed,
           .ends_call = last.ends_call,
           .notes_call = task.record != nullptr,
           .notes_waits = task.is_captured && task.record != nullptr,
@@ -123,7 +123,7 @@ __device__ inline void give_up(TeamCounters* counters) {
 }
 
 /// The first addresses that a member gives; the second is one if there is one.
-struct FirstGiven {
+struct FirstExposed {
   const std::byte* first;
   const std::byte* second;
 };
@@ -147,38 +147,39 @@ struct TeamPart {
   }
 
   /// By one warp.
-  __device__ void give(std::uint64_t shift) const {
-    constexpr std::uint32_t lines = TeamWindowLayout::given_lines;
+  __device__ void expose(std::uint64_t shift) const {
+    constexpr std::uint32_t lines = TeamWindowLayout::exposed_lines;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
-    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
-    const std::uint32_t count = task.given_count;
+    const auto* const exposed = reinterpret_cast<const std::uint64_t*>(table + task.shape.exposed_offset());
+    const std::uint32_t count = task.exposed_count;
     if (count > lines) {
-      const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
+      const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.exposed_offset(task.member);
       for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * count; i += warp_lanes)
-        reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = given[i];
+        reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = exposed[i];
       __syncwarp();
       ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     }
     for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * lines; i += warp_lanes) {
       const std::uint32_t index = i % lines;
       if (index >= count) continue;
-      const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_given : 0;
-      store_line_release(given_line(readers[i / lines], task.member, index),
-                         {given[i / lines * count + index], number() | mark});
+      const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_exposed : 0;
+      store_line_release(exposed_line(readers[i / lines], task.member, index),
+                         {exposed[i / lines * count + index], number() | mark});
     }
   }
   /// By one warp of a member that has given up, if others may write to its memory.
-  __device__ void take_back() const {
+  __device__ void withdraw() const {
     constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
-    if (task.given_count == 0 || !task.writes_given) return;
+    if (task.exposed_count == 0 || !task.writes_exposed) return;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const std::uint32_t lane = threadIdx.x % warp_lanes;
-    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
+    const auto* const exposed = reinterpret_cast<const std::uint64_t*>(table + task.shape.exposed_offset());
     for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
       // Who has begun to write may look at the addresses again, but not at their round.
-      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines && index < task.given_count;
+      for (std::uint32_t index = 0; index < TeamWindowLayout::exposed_lines && index < task.exposed_count;
            ++index)
-        store_line(given_line(readers[i], task.member, index), {given[i * task.given_count + index], 0});
+        store_line(exposed_line(readers[i], task.member, index),
+                   {exposed[i * task.exposed_count + index], 0});
     }
     fence();
     const std::uint64_t begin = nanoseconds();
@@ -192,17 +193,17 @@ struct TeamPart {
     __syncwarp();
   }
   /// Where a member's window has an address that `from` gives.
-  [[nodiscard]] __device__ std::byte* given_line(std::uint32_t member, std::uint32_t from,
-                                                 std::uint32_t index) const {
-    return window(member) + task.layout.given_line_offset(from, round(), index);
+  [[nodiscard]] __device__ std::byte* exposed_line(std::uint32_t member, std::uint32_t from,
+                                                   std::uint32_t index) const {
+    return window(member) + task.layout.exposed_line_offset(from, round(), index);
   }
   /// The first addresses that a source gives, once they have come; nullptr first if the abort word is set
   /// before, or `gave_up`. Both lines are loaded at once.
-  [[nodiscard]] __device__ FirstGiven wait_for_given(std::uint32_t source, bool gave_up) const {
-    static_assert(TeamWindowLayout::given_lines == 2);
-    constexpr std::uint64_t more = TeamWindowLayout::more_are_given;
-    const std::byte* const first_place = given_line(task.member, source, 0);
-    const std::byte* const second_place = given_line(task.member, source, 1);
+  [[nodiscard]] __device__ FirstExposed wait_for_exposed(std::uint32_t source, bool gave_up) const {
+    static_assert(TeamWindowLayout::exposed_lines == 2);
+    constexpr std::uint64_t more = TeamWindowLayout::more_are_exposed;
+    const std::byte* const first_place = exposed_line(task.member, source, 0);
+    const std::byte* const second_place = exposed_line(task.member, source, 1);
     const TeamWait team = wait_of(task);
     LongWait wait(team);
     for (std::uint32_t polls = 1;; ++polls) {
@@ -235,15 +236,15 @@ struct TeamPart {
     return everyone_told() + (task.done != nullptr ? 1 : 0);
   }
   /// Whether others look at what this part has written.
-  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_given; }
+  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_exposed; }
   /// Whether what the blocks have done comes before what the last of them tells.
   [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
   /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
   __device__ void end(std::uint32_t begin, bool tells_everyone = true) const {
     if (writes_for_others()) fence();
     if (tells_everyone) tell(begin, everyone_told());
-    if (task.given_count != 0 && !wait_for_readers()) {
-      take_back();
+    if (task.exposed_count != 0 && !wait_for_readers()) {
+      withdraw();
       if (threadIdx.x == 0) give_up(task.counters);
       return;
     }

@@ -33,14 +33,14 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   std::ranges::copy(std::as_bytes(task.readers), numbers);
   std::ranges::copy(std::as_bytes(task.sources), numbers + task.readers.size_bytes());
 
-  std::ranges::copy(task.given, reinterpret_cast<std::byte**>(extend(table, task.given.size_bytes())));
+  std::ranges::copy(task.exposed, reinterpret_cast<std::byte**>(extend(table, task.exposed.size_bytes())));
 
   const std::uint32_t warps =
       most_blocks(multiprocessors, task.teams_on_device, task.most_multiprocessors) * team_warps_per_block;
   const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
   const Cut puts_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
   Cut copies_cut = puts_cut;
-  if (task.is_direct && !task.writes_given) copies_cut.far_side = FarSide::source;
+  if (task.is_direct && !task.writes_exposed) copies_cut.far_side = FarSide::source;
   const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
   shape.puts = append_table(task.puts, puts_cut, table);

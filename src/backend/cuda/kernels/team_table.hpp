@@ -27,7 +27,7 @@ struct TeamShape {
   std::uint32_t source_count = 0;
 
   /// The addresses that are given come after the sources.
-  [[nodiscard]] TUTTI_HOST_DEVICE std::uint32_t given_offset() const {
+  [[nodiscard]] TUTTI_HOST_DEVICE std::uint32_t exposed_offset() const {
     constexpr std::uint32_t numbers_per_address = sizeof(std::byte*) / sizeof(std::uint32_t);
     const std::uint32_t numbers = reader_count + source_count;
     const std::uint32_t rounded = (numbers + numbers_per_address - 1) / numbers_per_address;

@@ -71,13 +71,13 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
       puts_(task.puts),
       readers_(task.readers.begin(), task.readers.end()),
       copies_(task.copies),
-      given_count_(task.given_count),
-      given_(task.given.begin(), task.given.end()),
+      given_count_(task.exposed_count),
+      exposed_(task.exposed.begin(), task.exposed.end()),
       done_(task.done),
       done_value_(task.done_value),
       counts_done_(task.counts_done) {
   if (!task.reductions.segments.empty()) reductions_.emplace(task.reductions);
-  if (gives() || !puts_.empty()) {
+  if (exposes() || !puts_.empty()) {
     until_free_.reserve(layout_.members);
     for (std::uint32_t other = 0; other < layout_.members; ++other)
       until_free_.push_back(
@@ -86,7 +86,7 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
   until_arrived_.reserve(task.sources.size());
   for (const std::uint32_t source : task.sources)
     until_arrived_.push_back(condition(layout_.ready_offset(source, 0), round_, true));
-  if (!gives()) return;
+  if (!exposes()) return;
   until_read_.reserve(readers_.size());
   for (const std::uint32_t reader : readers_)
     until_read_.push_back(condition(layout_.taken_offset(reader, 0), round_, true));
@@ -135,10 +135,10 @@ void TeamPart::put(Translation& translation) const {
   if (!puts_.empty()) translation.add(window_);
   puts_.run(translation, std::identity(), [shift](std::byte* target) { return target + shift; });
   for (std::size_t i = 0; i < readers_.size(); ++i) {
-    const auto addresses = std::as_bytes(std::span(given_).subspan(i * given_count_, given_count_));
+    const auto addresses = std::as_bytes(std::span(exposed_).subspan(i * given_count_, given_count_));
     translation.begin_segment();
     std::byte* const slot =
-        windows_[readers_[i]] + layout_.slots_offset() + shift + layout_.given_offset(member_);
+        windows_[readers_[i]] + layout_.slots_offset() + shift + layout_.exposed_offset(member_);
     std::ranges::copy(addresses, translation.write(slot, addresses.size()));
   }
   for (const std::uint32_t reader : readers_) {
@@ -173,7 +173,7 @@ void TeamPart::tell_finished(Translation& translation) const {
       backend::set_round(translation.flag(window + layout_.taken_offset(member_, number)), number);
     backend::set_flag(translation.flag(window + layout_.finished_offset(member_)), finished);
   }
-  if (!gives()) close();
+  if (!exposes()) close();
 }
 
 void TeamPart::close() const {

@@ -71,7 +71,7 @@ class TeamPart {
   TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> window, RoundCount rounds);
 
   [[nodiscard]] bool takes() const noexcept { return waits_ || !copies_.empty() || reductions_; }
-  [[nodiscard]] bool gives() const noexcept { return given_count_ != 0; }
+  [[nodiscard]] bool exposes() const noexcept { return given_count_ != 0; }
   /// Before `put`: everybody has read what it overwrites.
   [[nodiscard]] std::span<const Condition> until_free() const noexcept { return until_free_; }
   /// Before `take`: what it reads has arrived.
@@ -140,7 +140,7 @@ class TeamPart {
   FanOutWork copies_;
   std::optional<OrderedReductionWork> reductions_;  ///< or else `copies_`
   std::uint32_t given_count_;
-  std::vector<std::byte*> given_;  ///< by reader
+  std::vector<std::byte*> exposed_;  ///< by reader
   SharedFlag* done_;
   std::uint32_t done_value_;
   bool counts_done_;

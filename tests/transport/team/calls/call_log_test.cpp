@@ -3,7 +3,7 @@
 
 #include "os/shared_memory.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/timing.hpp"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::RankComponents;
 using test::refuses;
 
 class TwoCallers : public testing::Test {
@@ -25,10 +25,11 @@ class TwoCallers : public testing::Test {
   static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
   static constexpr Signature longer_sum{.collective = Collective::all_reduce_add, .elements = 20};
 
-  const RankRooms::Ranks ranks_{{.host = "here", .member_count = 1}, {.host = "here", .member_count = 2}};
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(ranks_))};
-  RankRooms zero_{memory_.data(), ranks_, 0};
-  RankRooms one_{memory_.data(), ranks_, 1};
+  const RankComponents::Ranks ranks_{{.host = "here", .member_count = 1},
+                                     {.host = "here", .member_count = 2}};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(ranks_))};
+  RankComponents zero_{memory_.data(), ranks_, 0};
+  RankComponents one_{memory_.data(), ranks_, 1};
 };
 
 TEST_F(TwoCallers, CallsAreNumberedAlike) {

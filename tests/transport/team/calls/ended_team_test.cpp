@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/shared_memory.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/standard_error.hpp"
 #include "transport/team/calls/ended_calls.hpp"
 #include "transport/team/lateness/flight_record.hpp"
@@ -19,7 +19,7 @@ namespace tutti::transport::team {
 namespace {
 
 using test::mentions;
-using test::RankRooms;
+using test::RankComponents;
 using test::refuses;
 using test::StandardError;
 
@@ -36,10 +36,10 @@ class EndingTeam : public testing::Test {
   }
 
   static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
-  const RankRooms::Ranks ranks_{{.host = "a", .member_count = 1}, {.host = "b", .member_count = 1}};
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(ranks_))};
-  RankRooms zero_{memory_.data(), ranks_, 0};
-  RankRooms one_{memory_.data(), ranks_, 1};
+  const RankComponents::Ranks ranks_{{.host = "a", .member_count = 1}, {.host = "b", .member_count = 1}};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(ranks_))};
+  RankComponents zero_{memory_.data(), ranks_, 0};
+  RankComponents one_{memory_.data(), ranks_, 1};
 };
 
 TEST_F(EndingTeam, TheFirstReasonIsKeptAndAllRanksKnowIt) {
@@ -48,7 +48,7 @@ TEST_F(EndingTeam, TheFirstReasonIsKeptAndAllRanksKnowIt) {
   EXPECT_TRUE(zero_.abort.set(ErrorCode::timeout, "too late"));
   EXPECT_TRUE(zero_.news.wait_for(std::chrono::microseconds(0))) << "other hosts are told at once";
   EXPECT_FALSE(one_.abort.set(ErrorCode::aborted, "enough"));
-  for (RankRooms* const rank : {&zero_, &one_}) {
+  for (RankComponents* const rank : {&zero_, &one_}) {
     EXPECT_TRUE(
         refuses([&] { rank->abort.require_running(); }, ErrorCode::timeout, {"Communicator: too late"}));
   }
@@ -153,7 +153,7 @@ TEST_F(EndingTeam, TheRecordOfATimeoutHasTheReasonAndTheLastCallsBeforeIt) {
 }
 
 TEST_F(EndingTeam, TheRecordIsLoggedByTheFirstHostThatGoesOn) {
-  const auto log_of = [](const RankRooms& rank) {
+  const auto log_of = [](const RankComponents& rank) {
     StandardError log;
     rank.record.keep("{}");
     return log.end();

@@ -4,7 +4,7 @@
 #include "os/shared_memory.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/timing.hpp"
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::becomes_true;
-using test::RankRooms;
+using test::RankComponents;
 using test::refuses;
 
 class TwoPartners : public testing::Test {
@@ -41,9 +41,9 @@ class TwoPartners : public testing::Test {
 
   static inline const std::chrono::milliseconds patience = test::patient(200ms);
 
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(2)))};
-  RankRooms zero_{memory_.data(), RankRooms::alike(2), 0, patience};
-  RankRooms one_{memory_.data(), RankRooms::alike(2), 1, patience};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(2)))};
+  RankComponents zero_{memory_.data(), RankComponents::alike(2), 0, patience};
+  RankComponents one_{memory_.data(), RankComponents::alike(2), 1, patience};
 };
 
 TEST_F(TwoPartners, BatchesAreUnderWayUntilTheirStreamsHavePassedTheirMarks) {

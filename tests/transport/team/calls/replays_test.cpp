@@ -4,7 +4,7 @@
 #include "os/shared_memory.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/timing.hpp"
 
 #include <chrono>
@@ -22,42 +22,42 @@ namespace {
 using namespace std::chrono_literals;
 using test::becomes_true;
 using test::mentions;
-using test::RankRooms;
+using test::RankComponents;
 
 /// Rank 0 of three ranks with a member each, which have captured two calls.
 class NotedCalls : public testing::Test {
  protected:
   NotedCalls() {
-    rooms_.activate_all();
-    rooms_.let_all_live();
+    components_.activate_all();
+    components_.let_all_live();
     capture();
     capture();
   }
   void capture() {
-    static_cast<void>(rooms_.calls.post({.collective = Collective::broadcast, .elements = 7}, true));
+    static_cast<void>(components_.calls.post({.collective = Collective::broadcast, .elements = 7}, true));
   }
   void note(std::size_t member, std::uint64_t first_round, std::uint64_t number) {
-    backend::TeamRecord::Call& call = rooms_.state.record(member).of_round(first_round);
+    backend::TeamRecord::Call& call = components_.state.record(member).of_round(first_round);
     call.number = number;
     call.first_round = first_round;
   }
   void begin_replay(std::size_t member, std::uint64_t first_round, std::uint64_t number) {
     note(member, first_round, backend::TeamRecord::number_of(number, true));
-    ++rooms_.state.record(member).latest_round;
+    ++components_.state.record(member).latest_round;
   }
   void wait_in_replay(std::size_t member, std::uint64_t first_round, std::uint64_t number) {
     begin_replay(member, first_round, number);
-    ++rooms_.state.record(member).waits;
+    ++components_.state.record(member).waits;
   }
-  void go_on(std::size_t member) { --rooms_.state.record(member).waits; }
-  void look() { rooms_.replays.look_around(true); }
-  [[nodiscard]] bool has_ended() const { return rooms_.abort.is_set(); }
-  [[nodiscard]] std::string reason() const { return has_ended() ? rooms_.abort.reason().what() : ""; }
+  void go_on(std::size_t member) { --components_.state.record(member).waits; }
+  void look() { components_.replays.look_around(true); }
+  [[nodiscard]] bool has_ended() const { return components_.abort.is_set(); }
+  [[nodiscard]] std::string reason() const { return has_ended() ? components_.abort.reason().what() : ""; }
 
   static inline const std::chrono::milliseconds patience = test::patient(100ms);
 
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(3)))};
-  RankRooms rooms_{memory_.data(), RankRooms::alike(3), 0, 30s, 0, patience};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(3)))};
+  RankComponents components_{memory_.data(), RankComponents::alike(3), 0, 30s, 0, patience};
 };
 
 TEST_F(NotedCalls, ThatDifferAtTheSamePlaceEndTheTeam) {
@@ -85,7 +85,7 @@ TEST_F(NotedCalls, ThatSeemToDifferOnceEndNothing) {
 TEST_F(NotedCalls, WaitForNoRankThatHasLeftBehindThem) {
   wait_in_replay(0, 5, 1);
   for (const std::size_t member : {1U, 2U}) begin_replay(member, 5, 1);
-  rooms_.state.status(1).state = RankStatus::left;
+  components_.state.status(1).state = RankStatus::left;
   look();
   EXPECT_FALSE(has_ended()) << reason();
   go_on(0);
@@ -125,7 +125,7 @@ TEST_F(NotedCalls, ThatWaitForNobodyAreNotLate) {
   begin_replay(0, 5, 1);  // a root that has sent what others will take
   for (const test::Stopwatch watch; watch.elapsed() < 3 * patience;) look();
   EXPECT_FALSE(has_ended()) << reason();
-  EXPECT_FALSE(rooms_.replays.are_under_way());
+  EXPECT_FALSE(components_.replays.are_under_way());
 }
 
 TEST_F(NotedCalls, ThatGoOnAreNotLate) {
@@ -133,13 +133,13 @@ TEST_F(NotedCalls, ThatGoOnAreNotLate) {
   for (const test::Stopwatch watch; watch.elapsed() < 3 * patience;) {
     begin_replay(0, 5, 1);
     look();
-    EXPECT_TRUE(rooms_.replays.are_under_way());
-    EXPECT_NE(rooms_.replays.moved_at(), 0);
+    EXPECT_TRUE(components_.replays.are_under_way());
+    EXPECT_NE(components_.replays.moved_at(), 0);
   }
   EXPECT_FALSE(has_ended()) << reason();
   go_on(0);
   look();
-  EXPECT_FALSE(rooms_.replays.are_under_way());
+  EXPECT_FALSE(components_.replays.are_under_way());
 }
 
 }  // namespace

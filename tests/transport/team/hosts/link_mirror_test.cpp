@@ -4,7 +4,7 @@
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
 #include "support/machines/mirrored_rank.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -31,17 +31,18 @@ struct LinkedHost {
 
   explicit LinkedHost(std::size_t number)
       : rank(number),
-        mirror(rank.rooms().membership, rank.rooms().state, rank.windows(), rank.rooms().abort) {}
+        mirror(rank.components().membership, rank.components().state, rank.windows(),
+               rank.components().abort) {}
 
   /// The member's side of the link.
   void post(bool is_sent, std::uint64_t elements) {
-    static_cast<void>(rank.rooms().links.post({{.member = is_sent ? from : to,
-                                                .peer = is_sent ? to : from,
-                                                .is_sent = is_sent,
-                                                .elements = elements}},
-                                              false));
+    static_cast<void>(rank.components().links.post({{.member = is_sent ? from : to,
+                                                     .peer = is_sent ? to : from,
+                                                     .is_sent = is_sent,
+                                                     .elements = elements}},
+                                                   false));
   }
-  [[nodiscard]] LinkLog& log(LinkEnd end) { return rank.rooms().state.link_log(from, to, end); }
+  [[nodiscard]] LinkLog& log(LinkEnd end) { return rank.components().state.link_log(from, to, end); }
   /// Where this host has a piece of the link, its label, and how many have been put and taken.
   [[nodiscard]] std::byte* piece(std::uint32_t before) const {
     return rank.windows().on_host(to) + layout().link_slot_offset(from, lane, before);
@@ -138,15 +139,15 @@ TEST_F(LinkedHosts, SidesThatDifferEndTheTeamWhereTheyMeet) {
   a_.post(true, 10);
   b_.post(false, 20);
   tell_b();
-  EXPECT_FALSE(a_.rank.rooms().abort.is_set());
-  EXPECT_TRUE(refuses([&] { b_.rank.rooms().abort.require_running(); }, ErrorCode::invalid_argument,
+  EXPECT_FALSE(a_.rank.components().abort.is_set());
+  EXPECT_TRUE(refuses([&] { b_.rank.components().abort.require_running(); }, ErrorCode::invalid_argument,
                       {"rank 1 receives 20 float32, rank 0 sends 10 float32"}));
 }
 
 TEST_F(LinkedHosts, PiecesOfATeamThatHasEndedAreLeftOut) {
   a_.post(true, 10);
   a_.put_piece(0, 40, std::byte{9});
-  b_.rank.rooms().abort.set(ErrorCode::aborted, "enough");
+  b_.rank.components().abort.set(ErrorCode::aborted, "enough");
   tell_b();
   EXPECT_EQ(b_.put().value.load(), 0U);
   EXPECT_EQ(*b_.piece(0), std::byte{});

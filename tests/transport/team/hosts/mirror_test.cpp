@@ -4,7 +4,7 @@
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
 #include "support/machines/mirrored_rank.hpp"
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 
 #include <algorithm>
 #include <array>
@@ -31,10 +31,10 @@ class TwoHosts : public testing::Test {
 };
 
 TEST_F(TwoHosts, CallsArriveInOrderAndOnce) {
-  static_cast<void>(a_.rooms().calls.post(sum, false));
-  static_cast<void>(a_.rooms().calls.post(longer_sum, true));
+  static_cast<void>(a_.components().calls.post(sum, false));
+  static_cast<void>(a_.components().calls.post(longer_sum, true));
   b_.mirror().deliver(a_.news());
-  const RankStatus& mirrored = b_.rooms().state.status(0);
+  const RankStatus& mirrored = b_.components().state.status(0);
   EXPECT_EQ(mirrored.last_sequence.load(), 2U);
   EXPECT_TRUE(mirrored.entries[1].signature().matches(sum));
   EXPECT_TRUE(mirrored.entries[2].signature().matches(longer_sum));
@@ -44,38 +44,38 @@ TEST_F(TwoHosts, CallsArriveInOrderAndOnce) {
 }
 
 TEST_F(TwoHosts, CallsThatDifferEndTheTeamWhereTheyMeet) {
-  static_cast<void>(a_.rooms().calls.post(sum, false));
-  static_cast<void>(b_.rooms().calls.post(longer_sum, false));
+  static_cast<void>(a_.components().calls.post(sum, false));
+  static_cast<void>(b_.components().calls.post(longer_sum, false));
   b_.mirror().deliver(a_.news());
   const auto check = [](MirroredRank& rank) {
-    return refuses([&] { rank.rooms().abort.require_running(); }, ErrorCode::invalid_argument,
+    return refuses([&] { rank.components().abort.require_running(); }, ErrorCode::invalid_argument,
                    {"10 float32", "20 float32"});
   };
   EXPECT_TRUE(check(b_));
-  EXPECT_FALSE(a_.rooms().abort.is_set());
+  EXPECT_FALSE(a_.components().abort.is_set());
   a_.mirror().deliver(b_.news());
   EXPECT_TRUE(check(a_)) << "where the reason has come";
 }
 
 TEST_F(TwoHosts, MailArrives) {
-  Mailbox& box = a_.rooms().state.mailbox(0, Mailbox::part);
+  Mailbox& box = a_.components().state.mailbox(0, Mailbox::part);
   std::ranges::fill(box.bytes, std::byte{7});
   ++box.written;
   EXPECT_FALSE(a_.mirror().has_sent(Mailbox::part));
   b_.mirror().deliver(a_.news());
   EXPECT_TRUE(a_.mirror().has_sent(Mailbox::part));
-  const Mailbox& mirrored = b_.rooms().state.mailbox(0, Mailbox::part);
+  const Mailbox& mirrored = b_.components().state.mailbox(0, Mailbox::part);
   EXPECT_EQ(mirrored.written.load(), 1U);
   EXPECT_EQ(mirrored.bytes, box.bytes);
 }
 
 TEST_F(TwoHosts, ProgressArrives) {
-  static_cast<void>(b_.rooms().calls.post(sum, false));
-  b_.rooms().complete(1);
+  static_cast<void>(b_.components().calls.post(sum, false));
+  b_.components().complete(1);
   const backend::TeamWindowLayout& layout = b_.windows().layout();
   backend::set_flag(b_.windows().flag_on_host(2, layout.finished_offset(2)), 5);
   a_.mirror().deliver(b_.news());
-  EXPECT_TRUE(a_.rooms().progress.has_completed(1, 1));
+  EXPECT_TRUE(a_.components().progress.has_completed(1, 1));
   EXPECT_EQ(a_.windows().flag_on_host(0, layout.finished_offset(2)).value.load(), 5U);
 }
 
@@ -95,13 +95,13 @@ TEST_F(TwoHosts, BytesArriveBeforeTheFlagsThatAnnounceThem) {
 }
 
 TEST_F(TwoHosts, TheLastWordIsThatARankHasLeft) {
-  a_.rooms().status().state = RankStatus::left;
-  a_.rooms().abort.set(ErrorCode::timeout, "too late");
+  a_.components().status().state = RankStatus::left;
+  a_.components().abort.set(ErrorCode::timeout, "too late");
   EXPECT_FALSE(a_.mirror().has_sent_all());
   b_.mirror().deliver(a_.news());
   EXPECT_TRUE(a_.mirror().has_sent_all());
-  EXPECT_EQ(b_.rooms().state.status(0).state.load(), RankStatus::left);
-  EXPECT_TRUE(refuses([&] { b_.rooms().abort.require_running(); }, ErrorCode::timeout, {"too late"}));
+  EXPECT_EQ(b_.components().state.status(0).state.load(), RankStatus::left);
+  EXPECT_TRUE(refuses([&] { b_.components().abort.require_running(); }, ErrorCode::timeout, {"too late"}));
 }
 
 TEST_F(TwoHosts, AMessageThatMakesNoSenseIsRefused) {
@@ -110,7 +110,7 @@ TEST_F(TwoHosts, AMessageThatMakesNoSenseIsRefused) {
                    ErrorCode::internal, {"a message of rank 0 makes no sense"});
   };
   EXPECT_TRUE(refuses_bytes(std::vector<std::byte>(4, std::byte{0xff})));
-  static_cast<void>(a_.rooms().calls.post(sum, false));
+  static_cast<void>(a_.components().calls.post(sum, false));
   std::vector<std::byte> cut = a_.news().bytes;
   cut.pop_back();
   EXPECT_TRUE(refuses_bytes(cut));

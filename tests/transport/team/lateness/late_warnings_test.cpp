@@ -3,7 +3,7 @@
 
 #include "os/shared_memory.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/standard_error.hpp"
 
 #include <chrono>
@@ -23,29 +23,30 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::mentions;
-using test::RankRooms;
+using test::RankComponents;
 using test::StandardError;
 
 /// Rank `self` of four, which are alive. One that stands still is remarkable after half of `short_timeout`.
 class WaitingRank {
  public:
   explicit WaitingRank(SharedMemory& memory, std::size_t self = 0)
-      : rooms_(memory.data(), RankRooms::alike(4), self, short_timeout),
-        warnings_(rooms_.membership, rooms_.state, rooms_.progress, rooms_.judgement) {
-    rooms_.activate_all();
-    rooms_.let_all_live();
+      : components_(memory.data(), RankComponents::alike(4), self, short_timeout),
+        warnings_(components_.membership, components_.state, components_.progress,
+                  components_.failure_detector) {
+    components_.activate_all();
+    components_.let_all_live();
   }
 
   void make_call(std::size_t rank, std::uint64_t sequence) {
-    RankStatus& status = rooms_.state.status(rank);
+    RankStatus& status = components_.state.status(rank);
     status.entries[sequence % RankStatus::history].write(sequence, Signature{}, false, RankStatus::now());
     status.last_sequence = sequence;
   }
   void complete(std::size_t rank, std::uint32_t sequence) {
-    backend::set_flag(rooms_.state.done_flag(rank), sequence);
+    backend::set_flag(components_.state.done_flag(rank), sequence);
   }
   void stand_still(std::size_t rank) {
-    rooms_.state.status(rank).watched_at = 0;
+    components_.state.status(rank).watched_at = 0;
     std::this_thread::sleep_for(short_timeout);
   }
 
@@ -65,13 +66,13 @@ class WaitingRank {
  private:
   static constexpr std::chrono::milliseconds short_timeout{10};
 
-  RankRooms rooms_;
+  RankComponents components_;
   std::vector<std::size_t> unknown_;
   LateWarnings warnings_;
 };
 
 SharedMemory memory_of_four() {
-  return SharedMemory(SharedState::bytes(RankRooms::shape_of(RankRooms::alike(4))));
+  return SharedMemory(SharedState::bytes(RankComponents::shape_of(RankComponents::alike(4))));
 }
 
 TEST(LateWarnings, NameWhoIsLateAtGrowingDistancesAndThatTheCallGoesOn) {

@@ -2,7 +2,7 @@
 #include "transport/team/progress/progress.hpp"
 
 #include "os/shared_memory.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "tutti/stream.hpp"
@@ -16,28 +16,29 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::RankComponents;
 
 class CallsInProgress : public testing::Test {
  protected:
   static constexpr Signature barrier{};
 
-  std::uint64_t post(bool is_captured = false) { return rooms_.calls.post(barrier, is_captured); }
-  [[nodiscard]] Progress& progress() { return rooms_.progress; }
+  std::uint64_t post(bool is_captured = false) { return components_.calls.post(barrier, is_captured); }
+  [[nodiscard]] Progress& progress() { return components_.progress; }
 
-  const RankRooms::Ranks ranks_{{.host = "here", .member_count = 2}, {.host = "here", .member_count = 1}};
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(ranks_))};
-  RankRooms rooms_{memory_.data(), ranks_, 0};
+  const RankComponents::Ranks ranks_{{.host = "here", .member_count = 2},
+                                     {.host = "here", .member_count = 1}};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(ranks_))};
+  RankComponents components_{memory_.data(), ranks_, 0};
 };
 
 TEST_F(CallsInProgress, ACallIsCompleteWhenAllMembersOfTheRankAreThere) {
   const std::uint64_t call = post();
   EXPECT_TRUE(progress().has_calls_under_way());
   EXPECT_EQ(progress().oldest_under_way(), call);
-  backend::set_flag(rooms_.state.done_flag(0), 1);
+  backend::set_flag(components_.state.done_flag(0), 1);
   EXPECT_FALSE(progress().has_completed(0, call));
   EXPECT_EQ(progress().completed_by_rank(0), 0U);
-  backend::set_flag(rooms_.state.done_flag(1), 1);
+  backend::set_flag(components_.state.done_flag(1), 1);
   EXPECT_TRUE(progress().has_completed(0, call));
   EXPECT_FALSE(progress().has_completed(1, call));
   EXPECT_FALSE(progress().has_calls_under_way());
@@ -47,7 +48,7 @@ TEST_F(CallsInProgress, ACallIsCompleteWhenAllMembersOfTheRankAreThere) {
 
 TEST_F(CallsInProgress, CapturedCallsAreNotWaitedFor) {
   post();
-  rooms_.complete(1);
+  components_.complete(1);
   post(true);
   post(true);
   EXPECT_FALSE(progress().has_calls_under_way());
@@ -76,7 +77,7 @@ TEST_F(CallsInProgress, MarksOfATeamThatHasBeenEndedProveNothing) {
   post();
   for (const std::size_t local : {0U, 1U}) progress().mark(local, 1, StreamAccess::ref(stream));
   stream.synchronize();
-  rooms_.abort.set(ErrorCode::aborted, "enough");
+  components_.abort.set(ErrorCode::aborted, "enough");
   EXPECT_FALSE(progress().is_idle());
   EXPECT_FALSE(progress().has_completed(0, 1));
 }

@@ -4,7 +4,7 @@
 #include "device/runtime.hpp"
 #include "os/shared_memory.hpp"
 #include "support/environment.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
 
@@ -23,7 +23,7 @@ namespace tutti::transport::team {
 namespace {
 
 using test::free_memory;
-using test::RankRooms;
+using test::RankComponents;
 using Hold = SegmentObserver::Hold;
 
 class LeftMemory : public testing::Test {
@@ -51,12 +51,12 @@ class LeftMemory : public testing::Test {
   [[nodiscard]] bool is_kept() const { return memory_.use_count() > 1; }
 
   static constexpr std::size_t window_bytes = std::size_t{1} << 20U;
-  static inline const SharedState::Shape shape = RankRooms::shape_of(RankRooms::alike(2));
+  static inline const SharedState::Shape shape = RankComponents::shape_of(RankComponents::alike(2));
 
   Runtime& runtime_ = Runtime::get();
   const std::shared_ptr<SharedMemory> memory_;
   const SharedState state_{memory_->data(), shape};
-  const RankRooms::Ranks ranks_ = RankRooms::alike(2);
+  const RankComponents::Ranks ranks_ = RankComponents::alike(2);
   const RegistrationTables tables_ = state_.registration_tables(Membership(0, ranks_, {0}));
   std::list<DeferredFrees::Left> left_;
   DeferredFrees frees_{runtime_};

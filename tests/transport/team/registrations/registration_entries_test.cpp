@@ -2,7 +2,7 @@
 #include "transport/team/registrations/registration_entries.hpp"
 
 #include "os/shared_memory.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "transport/team/shared/rank_status.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::RankComponents;
 
 constexpr std::uint32_t capacity = 2;
 
@@ -31,18 +31,19 @@ class RankWithEntries : public testing::Test {
   void all_follow(std::uint32_t entry) {
     for (const std::size_t rank : {1U, 2U}) follow(entry, rank);
   }
-  void leave(std::size_t rank) { rooms_.state.status(rank).state = RankStatus::left; }
+  void leave(std::size_t rank) { components_.state.status(rank).state = RankStatus::left; }
   /// The rank has made a call that this one has not made.
   void let_wait(std::size_t rank, bool waits = true) {
-    rooms_.state.status(rank).last_sequence.store(waits ? 1000 : 0);
+    components_.state.status(rank).last_sequence.store(waits ? 1000 : 0);
   }
   [[nodiscard]] std::uint32_t bell(std::size_t rank) const {
     return entries_.tables().registrations[rank].bell.value.load();
   }
 
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(3)))};
-  RankRooms rooms_{memory_.data(), RankRooms::alike(3), 0};
-  RegistrationEntries entries_{rooms_.state.registration_tables(rooms_.membership), rooms_.calls, capacity};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(3)))};
+  RankComponents components_{memory_.data(), RankComponents::alike(3), 0};
+  RegistrationEntries entries_{components_.state.registration_tables(components_.membership),
+                               components_.calls, capacity};
 };
 
 TEST_F(RankWithEntries, OneIsUnusedAgainWhenAllOthersHaveClosedIt) {

@@ -2,7 +2,7 @@
 #include "transport/team/registrations/retired_segments.hpp"
 
 #include "os/shared_memory.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 
 #include <array>
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::RankComponents;
 using Hold = SegmentObserver::Hold;
 
 class RetiringRank : public testing::Test {
@@ -36,9 +36,9 @@ class RetiringRank : public testing::Test {
         [&](std::uint32_t entry) { return entry == lasting_entry_; });
   }
 
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(3)))};
-  RankRooms rooms_{memory_.data(), RankRooms::alike(3), 0};
-  const RegistrationTables tables_ = rooms_.state.registration_tables(rooms_.membership);
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(3)))};
+  RankComponents components_{memory_.data(), RankComponents::alike(3), 0};
+  const RegistrationTables tables_ = components_.state.registration_tables(components_.membership);
   RetiredSegments retired_{tables_};
   std::array<bool, 3> has_left_{};
   std::uint32_t lasting_entry_ = 1000;

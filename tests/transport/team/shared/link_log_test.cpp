@@ -3,7 +3,7 @@
 
 #include "os/shared_memory.hpp"
 #include "support/errors.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "transport/team/progress/link_comparison.hpp"
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::RankComponents;
 using test::refuses;
 using LinkEnd = SharedState::LinkEnd;
 
@@ -59,23 +59,26 @@ TEST(LinkLog, TellsWhatIsMadeAndReceivedApartFromWhatIsPosted) {
 /// The link from member 0, of rank 0, to member 1, of rank 1.
 class ComparedLink : public testing::Test {
  protected:
-  void post(LinkEnd end, const LinkSignature& signature) { rooms_.state.link_log(0, 1, end).post(signature); }
+  void post(LinkEnd end, const LinkSignature& signature) {
+    components_.state.link_log(0, 1, end).post(signature);
+  }
   void compare(std::uint64_t number, LinkEnd end = LinkEnd::sender) {
-    compare_sides(rooms_.membership, rooms_.state, rooms_.abort, {.from = 0, .to = 1, .number = number}, end);
+    compare_sides(components_.membership, components_.state, components_.abort,
+                  {.from = 0, .to = 1, .number = number}, end);
   }
   [[nodiscard]] testing::AssertionResult has_ended(const std::string& reason) {
-    return refuses([&] { rooms_.abort.require_running(); }, ErrorCode::invalid_argument, {reason});
+    return refuses([&] { components_.abort.require_running(); }, ErrorCode::invalid_argument, {reason});
   }
 
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(2)))};
-  RankRooms rooms_{memory_.data(), RankRooms::alike(2), 0};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(2)))};
+  RankComponents components_{memory_.data(), RankComponents::alike(2), 0};
 };
 
 TEST_F(ComparedLink, AMessageThatOneSideHasNotPostedIsNotCompared) {
   compare(1);
   post(LinkEnd::sender, {.elements = 10});
   compare(1);
-  EXPECT_FALSE(rooms_.abort.is_set());
+  EXPECT_FALSE(components_.abort.is_set());
 }
 
 TEST_F(ComparedLink, SidesThatAreAlikeGoOn) {
@@ -83,7 +86,7 @@ TEST_F(ComparedLink, SidesThatAreAlikeGoOn) {
     post(end, {.elements = 10, .dtype = DType::int32, .is_captured = true});
   compare(1);
   compare(1, LinkEnd::receiver);
-  EXPECT_FALSE(rooms_.abort.is_set());
+  EXPECT_FALSE(components_.abort.is_set());
 }
 
 TEST_F(ComparedLink, TheSideThatLooksIsNamedFirst) {
@@ -102,7 +105,7 @@ TEST_F(ComparedLink, EachMessageIsComparedWithTheOneOfItsNumber) {
   post(LinkEnd::receiver, {.elements = 1});
   compare(1);
   compare(2);
-  EXPECT_FALSE(rooms_.abort.is_set());
+  EXPECT_FALSE(components_.abort.is_set());
   post(LinkEnd::receiver, {.elements = 2, .is_captured = true});
   compare(2);
   EXPECT_TRUE(

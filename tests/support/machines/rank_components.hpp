@@ -5,8 +5,8 @@
 #include "transport/team/calls/call_log.hpp"
 #include "transport/team/calls/links.hpp"
 #include "transport/team/calls/replays.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/lateness/flight_record.hpp"
-#include "transport/team/lateness/judgement.hpp"
 #include "transport/team/lateness/waiting.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/local_news.hpp"
@@ -25,7 +25,7 @@ namespace tutti::test {
 
 /// What one rank of a team has of its own, without threads, windows and other processes: the test does what
 /// those would do. Several ranks may be in one process. Each member is device 0.
-struct RankRooms {
+struct RankComponents {
   using Ranks = std::vector<transport::team::Membership::Rank>;
 
   /// `count` ranks of one host, with a member each.
@@ -39,20 +39,22 @@ struct RankRooms {
   }
 
   /// `memory` has room for the ranks' shared state, and is zero-filled at first.
-  RankRooms(std::byte* memory, const Ranks& ranks, std::size_t rank,
-            std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0,
-            std::optional<std::chrono::milliseconds> patience = std::nullopt)
+  RankComponents(std::byte* memory, const Ranks& ranks, std::size_t rank,
+                 std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0,
+                 std::optional<std::chrono::milliseconds> patience = std::nullopt)
       : membership(rank, ranks, std::vector<int>(ranks[rank].member_count, device)),
         state(memory, shape_of(ranks)),
         processes(ranks.size()),
         abort(membership, state.abort_word(), news),
         progress(runtime, membership, state, abort),
-        judgement(membership, state, progress, processes, {.timeout = timeout, .network = "a network"}),
-        record(membership, state, progress, judgement, abort),
-        waiting(runtime, membership, state, progress, judgement, record, abort, patience.value_or(timeout)),
+        failure_detector(membership, state, progress, processes,
+                         {.timeout = timeout, .network = "a network"}),
+        record(membership, state, progress, failure_detector, abort),
+        waiting(runtime, membership, state, progress, failure_detector, record, abort,
+                patience.value_or(timeout)),
         calls(membership, state, progress, waiting, abort, news),
-        links(membership, state, progress, judgement, record, waiting, abort, calls),
-        replays(membership, state, progress, judgement, record, waiting, abort, calls) {}
+        links(membership, state, progress, failure_detector, record, waiting, abort, calls),
+        replays(membership, state, progress, failure_detector, record, waiting, abort, calls) {}
 
   /// All local members have completed the call by rounds.
   void complete(std::uint64_t sequence) {
@@ -81,7 +83,7 @@ struct RankRooms {
   transport::team::LocalNews news;
   transport::team::Abort abort;
   transport::team::Progress progress;
-  const transport::team::Judgement judgement;
+  const transport::team::FailureDetector failure_detector;
   const transport::team::FlightRecord record;
   transport::team::Waiting waiting;
   transport::team::CallLog calls;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/hosts/courier.hpp"
+#include "transport/team/hosts/host_proxy.hpp"
 
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
@@ -23,7 +23,7 @@
 
 #include <gtest/gtest.h>
 
-/// Couriers of two hosts, both in this process, bring each what the other's rank has to say.
+/// HostProxies of two hosts, both in this process, bring each what the other's rank has to say.
 namespace tutti::transport::team {
 namespace {
 
@@ -72,7 +72,7 @@ class WiredNetwork final : public Network {
   Wire& wire_;
 };
 
-class TwoCouriers : public testing::Test {
+class TwoHostProxies : public testing::Test {
  protected:
   static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
 
@@ -80,12 +80,13 @@ class TwoCouriers : public testing::Test {
   struct Host {
     Host(std::size_t number, Wire& wire)
         : rank(number),
-          courier(rank.rooms().membership, rank.rooms().state, rank.mirror(), rank.rooms().progress,
-                  rank.rooms().abort, rank.rooms().news, std::make_unique<WiredNetwork>(number, wire)) {
-      courier.start();
+          host_proxy(rank.components().membership, rank.components().state, rank.mirror(),
+                     rank.components().progress, rank.components().abort, rank.components().news,
+                     std::make_unique<WiredNetwork>(number, wire)) {
+      host_proxy.start();
     }
     MirroredRank rank;
-    Courier courier;
+    HostProxy host_proxy;
   };
 
   Wire wire_;
@@ -93,19 +94,19 @@ class TwoCouriers : public testing::Test {
   Host b_{1, wire_};
 };
 
-TEST_F(TwoCouriers, CarryCallsBothWays) {
-  static_cast<void>(a_.rank.rooms().calls.post(sum, false));
-  static_cast<void>(b_.rank.rooms().calls.post(sum, false));
+TEST_F(TwoHostProxies, CarryCallsBothWays) {
+  static_cast<void>(a_.rank.components().calls.post(sum, false));
+  static_cast<void>(b_.rank.components().calls.post(sum, false));
   const auto hears_of = [](Host& host, std::size_t rank) {
-    return becomes_true([&] { return host.rank.rooms().state.status(rank).last_sequence.load() == 1; });
+    return becomes_true([&] { return host.rank.components().state.status(rank).last_sequence.load() == 1; });
   };
   EXPECT_TRUE(hears_of(a_, 1));
   EXPECT_TRUE(hears_of(b_, 0));
-  EXPECT_FALSE(a_.rank.rooms().abort.is_set());
+  EXPECT_FALSE(a_.rank.components().abort.is_set());
 }
 
-TEST_F(TwoCouriers, CarryBytesOnceTheyHaveBeenPut) {
-  a_.courier.expect(0, 1, 100, std::array<std::uint32_t, 2>{0, 2});
+TEST_F(TwoHostProxies, CarryBytesOnceTheyHaveBeenPut) {
+  a_.host_proxy.expect(0, 1, 100, std::array<std::uint32_t, 2>{0, 2});
   std::fill_n(a_.rank.slot(0, 1), 100, std::byte{9});
   EXPECT_EQ(b_.rank.ready_flag(2, 0, 1).round.load(), 0U);
   backend::set_round(a_.rank.ready_flag(2, 0, 1), 1);
@@ -114,23 +115,24 @@ TEST_F(TwoCouriers, CarryBytesOnceTheyHaveBeenPut) {
   EXPECT_EQ(b_.rank.ready_flag(1, 0, 1).round.load(), 0U) << "not one of the readers";
 }
 
-TEST_F(TwoCouriers, HaveDeliveredWhenTheLastWordHasBeenReceived) {
-  EXPECT_FALSE(a_.courier.has_delivered());
-  a_.rank.rooms().status().state = RankStatus::left;
-  a_.rank.rooms().news.announce();
-  EXPECT_TRUE(becomes_true([&] { return a_.courier.has_delivered(); }));
-  EXPECT_TRUE(becomes_true([&] { return b_.rank.rooms().state.status(0).state.load() == RankStatus::left; }));
-  EXPECT_FALSE(b_.courier.has_delivered());
-  EXPECT_TRUE(a_.courier.stop());
+TEST_F(TwoHostProxies, HaveDeliveredWhenTheLastWordHasBeenReceived) {
+  EXPECT_FALSE(a_.host_proxy.has_delivered());
+  a_.rank.components().status().state = RankStatus::left;
+  a_.rank.components().news.announce();
+  EXPECT_TRUE(becomes_true([&] { return a_.host_proxy.has_delivered(); }));
+  EXPECT_TRUE(
+      becomes_true([&] { return b_.rank.components().state.status(0).state.load() == RankStatus::left; }));
+  EXPECT_FALSE(b_.host_proxy.has_delivered());
+  EXPECT_TRUE(a_.host_proxy.stop());
 }
 
-TEST_F(TwoCouriers, EndTheTeamWhenTheirNetworkFails) {
+TEST_F(TwoHostProxies, EndTheTeamWhenTheirNetworkFails) {
   wire_.is_cut = true;
   for (Host* const host : {&a_, &b_}) {
-    EXPECT_TRUE(becomes_true([&] { return host->courier.is_broken(); }));
-    EXPECT_TRUE(host->courier.has_delivered()) << "nobody is to wait for it";
-    EXPECT_TRUE(refuses([&] { host->rank.rooms().abort.require_running(); }, ErrorCode::transport_failure,
-                        {"has lost the other hosts", "the wire is cut"}));
+    EXPECT_TRUE(becomes_true([&] { return host->host_proxy.is_broken(); }));
+    EXPECT_TRUE(host->host_proxy.has_delivered()) << "nobody is to wait for it";
+    EXPECT_TRUE(refuses([&] { host->rank.components().abort.require_running(); },
+                        ErrorCode::transport_failure, {"has lost the other hosts", "the wire is cut"}));
   }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/team/departure.hpp"
+
 #include "os/shared_memory.hpp"
 #include "support/environment.hpp"
-#include "support/machines/rank_rooms.hpp"
+#include "support/machines/rank_components.hpp"
 #include "support/timing.hpp"
-#include "transport/team/leaving.hpp"
 #include "tutti/exchange.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
-using test::RankRooms;
+using test::RankComponents;
 
 class SoleRank final : public Exchange {
  public:
@@ -32,29 +33,29 @@ class SoleRank final : public Exchange {
   }
 };
 
-class LeavingRank : public testing::Test {
+class DepartingRank : public testing::Test {
  protected:
-  LeavingRank() {
-    rooms_.activate_all();
-    rooms_.let_live(1);
+  DepartingRank() {
+    components_.activate_all();
+    components_.let_live(1);
   }
-  [[nodiscard]] RankStatus& other() { return rooms_.state.status(1); }
+  [[nodiscard]] RankStatus& other() { return components_.state.status(1); }
   /// A call that rank 0 has completed, and rank 1 has not made.
   void make_call() {
-    static_cast<void>(rooms_.calls.post(Signature{}, false));
-    rooms_.complete(1);
+    static_cast<void>(components_.calls.post(Signature{}, false));
+    components_.complete(1);
   }
   void let_other_make_the_call_and_leave() {
     other().last_sequence = 1;
-    backend::set_flag(rooms_.state.done_flag(1), 1);
+    backend::set_flag(components_.state.done_flag(1), 1);
     other().state = RankStatus::left;
   }
   /// How long rank 0 takes to leave, with windows on its device or on its host.
   [[nodiscard]] auto time_to_leave(TransportKind transport, std::chrono::milliseconds patience) {
     SoleRank sole;
-    Windows windows(rooms_.runtime, sole, layout(), alone_, {.transport = transport});
+    Windows windows(components_.runtime, sole, layout(), alone_, {.transport = transport});
     EXPECT_EQ(windows.transport(), transport);
-    return test::time_of([&] { leaving_.leave(patience, windows, nullptr, nullptr); });
+    return test::time_of([&] { departure_.leave(patience, windows, nullptr, nullptr); });
   }
 
   static inline const std::chrono::milliseconds timeout = test::patient(200ms);
@@ -68,24 +69,31 @@ class LeavingRank : public testing::Test {
   }
 
  protected:
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(RankRooms::alike(2)))};
-  RankRooms rooms_{memory_.data(), RankRooms::alike(2), 0, timeout};
+  SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(RankComponents::alike(2)))};
+  RankComponents components_{memory_.data(), RankComponents::alike(2), 0, timeout};
 
  private:
-  const RankRooms::Ranks one_ = RankRooms::alike(1);
+  const RankComponents::Ranks one_ = RankComponents::alike(1);
   const Membership alone_{0, one_, {0}};
   std::vector<PeerProcess> processes_ = std::vector<PeerProcess>(2);
-  Leaving leaving_{rooms_.runtime, rooms_.membership, rooms_.state, rooms_.progress, rooms_.judgement,
-                   rooms_.calls,   rooms_.abort,      rooms_.news,  processes_};
+  Departure departure_{components_.runtime,
+                       components_.membership,
+                       components_.state,
+                       components_.progress,
+                       components_.failure_detector,
+                       components_.calls,
+                       components_.abort,
+                       components_.news,
+                       processes_};
 };
 
-TEST_F(LeavingRank, WaitsForNobodyWhoReadsNothingOfIts) {
+TEST_F(DepartingRank, WaitsForNobodyWhoReadsNothingOfIts) {
   make_call();
   EXPECT_LT(time_to_leave(TransportKind::staged, 60s), test::at_once);
-  EXPECT_EQ(rooms_.status().state.load(), RankStatus::left);
+  EXPECT_EQ(components_.status().state.load(), RankStatus::left);
 }
 
-TEST_F(LeavingRank, WaitsForARankThatIsLateWithItsCalls) {
+TEST_F(DepartingRank, WaitsForARankThatIsLateWithItsCalls) {
   make_call();
   std::thread other_rank([this] {
     std::this_thread::sleep_for(4 * timeout);
@@ -97,16 +105,16 @@ TEST_F(LeavingRank, WaitsForARankThatIsLateWithItsCalls) {
   EXPECT_LT(time, 30s);
 }
 
-TEST_F(LeavingRank, DoesNotWaitLongForOneThatGivesNoSignOfLife) {
+TEST_F(DepartingRank, DoesNotWaitLongForOneThatGivesNoSignOfLife) {
   make_call();
   other().watched_at = 1;
   EXPECT_LT(time_to_leave(TransportKind::p2p, 60s), 30s);
 }
 
-TEST_F(LeavingRank, DoesNotWaitLongForOneThatOnlyDoesNotLeave) {
+TEST_F(DepartingRank, DoesNotWaitLongForOneThatOnlyDoesNotLeave) {
   make_call();
   other().last_sequence = 1;
-  backend::set_flag(rooms_.state.done_flag(1), 1);
+  backend::set_flag(components_.state.done_flag(1), 1);
   EXPECT_LT(time_to_leave(TransportKind::p2p, 60s), 30s);
 }
 

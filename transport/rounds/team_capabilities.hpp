@@ -8,12 +8,12 @@
 namespace tutti::transport::team {
 
 /// What the team can do but for NCCL.
-[[nodiscard]] inline TeamMeans means_of(const Team& team, BackendKind backend) {
+[[nodiscard]] inline TeamCapabilities capabilities_of(const Team& team, BackendKind backend) {
   const Windows& windows = team.windows();
-  const bool may_give = team.settings().is_direct && team.registrations() != nullptr;
+  const bool may_expose = team.settings().is_direct && team.registrations() != nullptr;
   return {.backend = backend,
           .layout = windows.layout(),
-          .most_given = may_give ? Registrations::most_given : 0,
+          .most_exposed = may_expose ? Registrations::most_exposed : 0,
           .most_members_of_a_rank = team.membership().most_members_of_a_rank(),
           .first_local = team.membership().first_local(),
           .local_count = team.membership().local_count(),

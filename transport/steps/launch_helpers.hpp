@@ -23,41 +23,41 @@ namespace tutti::transport {
 /// takes longer than the calls it could help with, so only a shift that comes soon after another wakes it; a
 /// thread that calls now and then does all by itself, and burns no processor but its own. A runtime
 /// extension. A forked child has no crew, and does all by itself.
-class Crew {
+class LaunchHelpers {
  public:
   /// As many threads as the environment says, else one for four processors that the library's threads may
   /// use, up to five. A limit on processor time, as a container may have, is not seen.
-  explicit Crew(Runtime& runtime);
+  explicit LaunchHelpers(Runtime& runtime);
   /// `size` threads, started by the first shift that needs them.
-  explicit Crew(std::size_t size) : size_(size) {}
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-  ~Crew();
+  explicit LaunchHelpers(std::size_t size) : size_(size) {}
+  LaunchHelpers(const LaunchHelpers&) = delete;
+  LaunchHelpers& operator=(const LaunchHelpers&) = delete;
+  ~LaunchHelpers();
 
   static constexpr std::chrono::microseconds patience{100};
 
   /// A launch's time with the crew, to make about so many calls. Threads that want it at the same time work
   /// alone, and so does a launch with fewer than two calls.
-  class Shift {
+  class Lease {
    public:
-    Shift(Crew& crew, std::size_t calls);
+    Lease(LaunchHelpers& helpers, std::size_t calls);
 
     /// Whether any of the crew is awake.
     [[nodiscard]] bool has_help() const noexcept {
-      return lock_.owns_lock() && crew_.sleepers_.load() < crew_.threads_.size();
+      return lock_.owns_lock() && helpers_.sleepers_.load() < helpers_.threads_.size();
     }
 
     /// Calls `work(i)` once for each i below `count`, on this thread and on those that are awake, and returns
     /// when all are done. Rethrows the first failure; others may not have been called then.
     template <class Work>
     void for_each(std::size_t count, const Work& work) {
-      crew_.for_each(
+      helpers_.for_each(
           lock_.owns_lock(), static_cast<std::uint32_t>(count),
           {&work, [](const void* context, std::size_t i) { (*static_cast<const Work*>(context))(i); }});
     }
 
    private:
-    Crew& crew_;
+    LaunchHelpers& helpers_;
     std::unique_lock<std::mutex> lock_;
   };
 
@@ -69,16 +69,16 @@ class Crew {
   };
   /// What is left of a job. Whoever takes a part may have read this while it was another job's that had come
   /// as far: the part is one of the present job all the same.
-  struct Agenda {
+  struct Job {
     std::uint32_t count = 0;
     std::uint32_t next = 0;
     [[nodiscard]] bool is_open() const noexcept { return next < count; }
   };
-  static_assert(std::atomic<Agenda>::is_always_lock_free);
+  static_assert(std::atomic<Job>::is_always_lock_free);
 
-  void for_each(bool has_crew, std::uint32_t count, Work work);
-  /// Does parts of the job on the agenda until none is left.
-  void take_part() noexcept;
+  void for_each(bool has_helpers, std::uint32_t count, Work work);
+  /// Does parts of the job on the job until none is left.
+  void run_tasks() noexcept;
   void start() noexcept;
   void run();
   /// Returns when there may be something to do, or the crew is dismissed.
@@ -86,19 +86,19 @@ class Crew {
 
   std::optional<std::size_t> size_;
   std::mutex mutex_;                ///< held by a shift
-  Clock::time_point last_shift_{};  ///< guarded by `mutex_`, as are the next two
+  Clock::time_point last_lease_{};  ///< guarded by `mutex_`, as are the next two
   bool is_started_ = false;
   std::vector<backend::Thread> threads_;
 
-  // Written by the shift before the agenda that they belong to, and read by whoever has a part of it.
+  // Written by the shift before the job that they belong to, and read by whoever has a part of it.
   Work work_;
   std::exception_ptr failure_;  ///< written by the one who sets `has_failed_`
   std::atomic<bool> has_failed_ = false;
-  alignas(64) std::atomic<Agenda> agenda_{};
+  alignas(64) std::atomic<Job> job_{};
   alignas(64) std::atomic<std::uint32_t> done_ = 0;
   alignas(64) std::atomic<std::uint32_t> sleepers_ = 0;
-  std::atomic<std::uint32_t> bell_ = 0;
-  std::atomic<bool> is_dismissed_ = false;
+  std::atomic<std::uint32_t> wake_count_ = 0;
+  std::atomic<bool> is_stopping_ = false;
 };
 
 }  // namespace tutti::transport

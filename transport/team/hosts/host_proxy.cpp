@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/hosts/courier.hpp"
+#include "transport/team/hosts/host_proxy.hpp"
 
-#include "transport/team/hosts/courier_messages.hpp"
+#include "transport/team/hosts/host_proxy_messages.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -28,8 +28,9 @@ constexpr std::size_t full_message = 64 << 10U;
 
 }  // namespace
 
-Courier::Courier(const Membership& membership, const SharedState& state, Mirror& mirror,
-                 const Progress& progress, Abort& abort, LocalNews& news, std::unique_ptr<Network> network)
+HostProxy::HostProxy(const Membership& membership, const SharedState& state, Mirror& mirror,
+                     const Progress& progress, Abort& abort, LocalNews& news,
+                     std::unique_ptr<Network> network)
     : membership_(membership),
       state_(state),
       mirror_(mirror),
@@ -44,19 +45,19 @@ Courier::Courier(const Membership& membership, const SharedState& state, Mirror&
   }
 }
 
-void Courier::start() {
+void HostProxy::start() {
   news_.listen();
   // A network may write to the socket of a process that is gone: that fails, and does not end this one.
   thread_ = backend::Thread(
-      {.name = "tutti-courier", .purpose = "that carries messages between hosts"}, [this] { run(); },
+      {.name = "tutti-proxy", .purpose = "that carries messages between hosts"}, [this] { run(); },
       [this](const backend::Escaped& escaped) { give_up(escaped); });
 }
 
-Courier::~Courier() {
+HostProxy::~HostProxy() {
   static_cast<void>(stop());
 }
 
-bool Courier::stop() noexcept {
+bool HostProxy::stop() noexcept {
   if (!thread_.joinable()) return place_.load() != Place::left_there;
   is_stopping_.store(true);
   news_.announce();
@@ -74,7 +75,7 @@ bool Courier::stop() noexcept {
 }
 
 template <class Call>
-auto Courier::in_network(const Call& call) {
+auto HostProxy::in_network(const Call& call) {
   std::optional<decltype(call())> result;
   std::exception_ptr failure;
   place_.store(Place::in_network);
@@ -89,8 +90,8 @@ auto Courier::in_network(const Call& call) {
   return *std::move(result);
 }
 
-void Courier::expect(std::size_t member, std::uint64_t round, std::uint64_t bytes,
-                     std::span<const std::uint32_t> readers) {
+void HostProxy::expect(std::size_t member, std::uint64_t round, std::uint64_t bytes,
+                       std::span<const std::uint32_t> readers) {
   Parcel parcel{static_cast<std::uint32_t>(member), round, bytes, {}};
   for (const std::uint32_t reader : readers) {
     if (!membership_.is_on_this_host(membership_.rank_of_member()[reader])) parcel.readers.push_back(reader);
@@ -102,14 +103,14 @@ void Courier::expect(std::size_t member, std::uint64_t round, std::uint64_t byte
   news_.announce();
 }
 
-void Courier::give_up(const backend::Escaped& escaped) noexcept {
+void HostProxy::give_up(const backend::Escaped& escaped) noexcept {
   abort_.fail("has lost the other hosts", escaped);
   is_broken_ = true;
   has_delivered_ = true;
   is_over_ = true;
 }
 
-void Courier::run() {
+void HostProxy::run() {
   try {
     work();
   } catch (const LeftThere&) {
@@ -118,7 +119,7 @@ void Courier::run() {
   is_over_ = true;
 }
 
-void Courier::work() {
+void HostProxy::work() {
   auto latest = Clock::now();  // when something happened
   auto pause = first_pause;
   while (!is_stopping_.load()) {
@@ -155,7 +156,7 @@ void Courier::work() {
   }
 }
 
-bool Courier::send() {
+bool HostProxy::send() {
   if (mirror_.has_sent_all()) return false;  // those who have heard of it may be gone
   bool has_sent = false;
   const auto send_to = [&](std::size_t host, MessageWriter& message) {
@@ -197,7 +198,7 @@ bool Courier::send() {
   return has_sent;
 }
 
-std::vector<Parcel> Courier::parcels_ready() {
+std::vector<Parcel> HostProxy::parcels_ready() {
   std::vector<Parcel> ready;
   const std::lock_guard lock(mutex_);
   for (std::deque<Parcel>& queue : expected_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/team/joining/bootstrap_exchange.hpp"
+
 #include "support/errors.hpp"
-#include "transport/team/joining/joining.hpp"
 
 #include <array>
 #include <chrono>
@@ -35,24 +36,24 @@ class ScriptedExchange final : public Exchange {
   std::chrono::milliseconds limit{};
 };
 
-class JoiningRank : public testing::Test {
+class BootstrappedRank : public testing::Test {
  protected:
   void gather() {
     const std::byte mine{};
     std::array<std::byte, 3> all{};
-    joining_.all_gather(std::span(&mine, 1), all);
+    bootstrap_.all_gather(std::span(&mine, 1), all);
   }
   void let_throw(ErrorCode code, const char* message) {
     exchange_.act = [=] { throw Error(code, message, 7); };
   }
 
   ScriptedExchange exchange_;
-  Joining joining_{exchange_, 4321ms};
+  BootstrapExchange bootstrap_{exchange_, 4321ms};
 };
 
-TEST_F(JoiningRank, IsAsTheExchangeAndBoundsItsWaits) {
-  EXPECT_EQ(joining_.rank(), 1);
-  EXPECT_EQ(joining_.size(), 3);
+TEST_F(BootstrappedRank, IsAsTheExchangeAndBoundsItsWaits) {
+  EXPECT_EQ(bootstrap_.rank(), 1);
+  EXPECT_EQ(bootstrap_.size(), 3);
   EXPECT_EQ(exchange_.limit, 4321ms);
   int gathers = 0;
   exchange_.act = [&] { ++gathers; };
@@ -60,15 +61,16 @@ TEST_F(JoiningRank, IsAsTheExchangeAndBoundsItsWaits) {
   EXPECT_EQ(gathers, 1);
 }
 
-TEST_F(JoiningRank, SaysWhatRanksThatDoNotComeHaveNotDone) {
+TEST_F(BootstrappedRank, SaysWhatRanksThatDoNotComeHaveNotDone) {
   let_throw(ErrorCode::timeout, "Communicator: rank 2 does not come");
   EXPECT_TRUE(refuses([&] { gather(); }, ErrorCode::timeout,
                       {"Communicator: while the ranks come together: rank 2 does not come"}));
-  joining_.begin("share memory");
+  bootstrap_.begin("share memory");
   let_throw(ErrorCode::peer_unavailable, "rank 2 is gone");
   const auto expected = {std::string("Communicator: while the ranks share memory: rank 2 is gone")};
   EXPECT_TRUE(refuses([&] { gather(); }, ErrorCode::peer_unavailable, expected));
-  EXPECT_TRUE(refuses([&] { static_cast<void>(joining_.network()); }, ErrorCode::peer_unavailable, expected));
+  EXPECT_TRUE(
+      refuses([&] { static_cast<void>(bootstrap_.network()); }, ErrorCode::peer_unavailable, expected));
   try {
     gather();
   } catch (const Error& error) {
@@ -76,7 +78,7 @@ TEST_F(JoiningRank, SaysWhatRanksThatDoNotComeHaveNotDone) {
   }
 }
 
-TEST_F(JoiningRank, HandsOnOtherErrorsAsTheyAre) {
+TEST_F(BootstrappedRank, HandsOnOtherErrorsAsTheyAre) {
   let_throw(ErrorCode::transport_failure, "the wire is cut");
   try {
     gather();

@@ -56,10 +56,10 @@ struct Touch {
 
 /// Streams, what orders them, and what they have done to memory: those that run, or those of one capture,
 /// whose operations run later, all together. Not synchronised.
-class Scene {
+class HappensBefore {
  public:
   /// Remembers about `most_pieces` pieces of memory, of some 200 bytes each.
-  explicit Scene(std::size_t most_pieces = std::size_t{1} << 19U) : most_pieces_(most_pieces) {}
+  explicit HappensBefore(std::size_t most_pieces = std::size_t{1} << 19U) : most_pieces_(most_pieces) {}
 
   WatchedStream& stream(const StreamKey& key, bool is_default, bool is_foreign);
   /// nullptr if nothing has been queued on it.

@@ -16,9 +16,9 @@ namespace tutti::transport::team {
 
 /// The exchange by which ranks make a team: bounded by the team's timeout, and what it throws of ranks that
 /// do not come says what they have not done.
-class Joining final : public Exchange {
+class BootstrapExchange final : public Exchange {
  public:
-  Joining(Exchange& exchange, std::chrono::milliseconds timeout) : exchange_(exchange) {
+  BootstrapExchange(Exchange& exchange, std::chrono::milliseconds timeout) : exchange_(exchange) {
     exchange.limit_waits(timeout);
   }
 

@@ -10,7 +10,7 @@ namespace tutti::transport::team {
 /// thread that has paused, because its process was stopped, say, judges nobody for a while: what the others
 /// have done meanwhile, an end of the team included, may not have reached it yet. A thread that always comes
 /// late, because the machine is too busy, judges all the same.
-class PauseDetector {
+class SuspensionDetector {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -20,7 +20,7 @@ class PauseDetector {
   static constexpr int most_gaps_in_a_row = 8;
 
   /// `timeout`: after which others are late.
-  explicit PauseDetector(std::chrono::milliseconds timeout)
+  explicit SuspensionDetector(std::chrono::milliseconds timeout)
       : longest_gap_(std::max(timeout / 4, shortest_gap)), pause_(timeout / 2) {}
 
   /// Whether the thread, which looks now, may judge. It calls this whenever it looks.

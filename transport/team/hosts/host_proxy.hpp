@@ -33,19 +33,19 @@ namespace tutti::transport::team {
 /// bounds what waits to be sent or received.
 ///
 /// Thread-safe.
-class Courier {
+class HostProxy {
  public:
   /// What it is given outlives its thread's work. Of a thread that does not come back from the network (see
   /// `stop`), none of it is used any more.
-  Courier(const Membership& membership, const SharedState& state, Mirror& mirror, const Progress& progress,
-          Abort& abort, LocalNews& news, std::unique_ptr<Network> network);
-  Courier(const Courier&) = delete;
-  Courier& operator=(const Courier&) = delete;
-  ~Courier();
+  HostProxy(const Membership& membership, const SharedState& state, Mirror& mirror, const Progress& progress,
+            Abort& abort, LocalNews& news, std::unique_ptr<Network> network);
+  HostProxy(const HostProxy&) = delete;
+  HostProxy& operator=(const HostProxy&) = delete;
+  ~HostProxy();
 
   void start();
   /// Waits for no other rank: see `has_delivered`. False if the thread does not come back from the network:
-  /// it touches nothing but the courier any more, which must not be destroyed.
+  /// it touches nothing but the host proxy any more, which must not be destroyed.
   [[nodiscard]] bool stop() noexcept;
 
   /// Member `member`, a local one, puts `bytes` into its slot for `round`, numbered through all calls, and

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/calls/watch.hpp"
+#include "transport/team/calls/watchdog.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,25 +12,26 @@ constexpr std::chrono::milliseconds watch_period{20};
 
 }  // namespace
 
-Watch::Watch(const Membership& membership, const SharedState& state, Progress& progress,
-             const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort)
+Watchdog::Watchdog(const Membership& membership, const SharedState& state, Progress& progress,
+                   const FailureDetector& failure_detector, Waiting& waiting, Links& links, Replays& replays,
+                   Abort& abort)
     : membership_(membership),
       state_(state),
       progress_(progress),
-      judgement_(judgement),
+      failure_detector_(failure_detector),
       waiting_(waiting),
       links_(links),
       replays_(replays),
       abort_(abort) {}
 
-void Watch::start() {
+void Watchdog::start() {
   thread_ = backend::Thread(
       {.name = "tutti-watch", .purpose = "that watches over a communicator"},
-      [this, pauses = PauseDetector(judgement_.timeout())] { run(pauses); },
+      [this, pauses = SuspensionDetector(failure_detector_.timeout())] { run(pauses); },
       [this](const backend::Escaped& escaped) { abort_.fail("cannot watch over its calls", escaped); });
 }
 
-void Watch::stop() noexcept {
+void Watchdog::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -39,12 +40,12 @@ void Watch::stop() noexcept {
   thread_.join();
 }
 
-void Watch::set_abort_handler(std::function<void()> handler) {
+void Watchdog::set_abort_handler(std::function<void()> handler) {
   const std::lock_guard lock(mutex_);
   abort_handler_ = std::move(handler);
 }
 
-void Watch::run(PauseDetector pauses) {
+void Watchdog::run(SuspensionDetector pauses) {
   std::unique_lock lock(mutex_);
   while (!stops_.wait_for(lock, watch_period, [this] { return is_stopping_; })) {
     try {
@@ -60,10 +61,10 @@ void Watch::run(PauseDetector pauses) {
   }
 }
 
-void Watch::look_around(PauseDetector& pauses) {
+void Watchdog::look_around(SuspensionDetector& pauses) {
   RankStatus& status = state_.status(membership_.rank());
   status.watched_at.store(RankStatus::now());
-  const bool may_judge = pauses.may_judge(PauseDetector::Clock::now());
+  const bool may_judge = pauses.may_judge(SuspensionDetector::Clock::now());
   waiting_.look_for_lost_ranks();
   // Where devices are asked, whoever asks them looks at the marks, as that may take long.
   if (!progress_.asks_devices()) progress_.look_at_marks();

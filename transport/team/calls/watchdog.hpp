@@ -4,8 +4,8 @@
 #include "os/thread.hpp"
 #include "transport/team/calls/links.hpp"
 #include "transport/team/calls/replays.hpp"
-#include "transport/team/lateness/judgement.hpp"
-#include "transport/team/lateness/pause_detector.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
+#include "transport/team/lateness/suspension_detector.hpp"
 #include "transport/team/lateness/waiting.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/progress.hpp"
@@ -22,13 +22,14 @@ namespace tutti::transport::team {
 /// A thread that watches over the calls of a team that wait for others, and tells the other ranks that this
 /// process goes on. It warns of ranks that are late, and ends the team when a call has waited too long, when
 /// a rank that a call waits for has left, or when a process is gone. Thread-safe.
-class Watch {
+class Watchdog {
  public:
-  Watch(const Membership& membership, const SharedState& state, Progress& progress,
-        const Judgement& judgement, Waiting& waiting, Links& links, Replays& replays, Abort& abort);
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch() { stop(); }
+  Watchdog(const Membership& membership, const SharedState& state, Progress& progress,
+           const FailureDetector& failure_detector, Waiting& waiting, Links& links, Replays& replays,
+           Abort& abort);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog() { stop(); }
 
   void start();
   /// Returns when the thread has ended.
@@ -37,14 +38,14 @@ class Watch {
   void set_abort_handler(std::function<void()> handler);
 
  private:
-  void run(PauseDetector pauses);
+  void run(SuspensionDetector pauses);
   /// What the thread does once in a while.
-  void look_around(PauseDetector& pauses);
+  void look_around(SuspensionDetector& pauses);
 
   const Membership& membership_;
   const SharedState state_;
   Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   Waiting& waiting_;
   Links& links_;
   Replays& replays_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/steps/crew.hpp"
+#include "transport/steps/launch_helpers.hpp"
 
 #include "settings/environment.hpp"
 #include "settings/log.hpp"
@@ -49,23 +49,23 @@ void log_start_failure(std::size_t started, std::size_t wanted, const std::excep
 
 }  // namespace
 
-Crew::Crew(Runtime& /*runtime*/) : size_(size_asked_for()) {}
+LaunchHelpers::LaunchHelpers(Runtime& /*runtime*/) : size_(size_asked_for()) {}
 
-Crew::~Crew() {
-  is_dismissed_.store(true);
-  ++bell_;
-  bell_.notify_all();
+LaunchHelpers::~LaunchHelpers() {
+  is_stopping_.store(true);
+  ++wake_count_;
+  wake_count_.notify_all();
   for (backend::Thread& thread : threads_) thread.join();
 }
 
-void Crew::start() noexcept {
+void LaunchHelpers::start() noexcept {
   is_started_ = true;
   const std::size_t size = size_ ? *size_ : suitable_size();
   try {
     threads_.reserve(size);
     while (threads_.size() < size) {
       threads_.emplace_back(
-          backend::Thread::Role{.name = "tutti-crew", .purpose = "that helps with launches"},
+          backend::Thread::Role{.name = "tutti-helper", .purpose = "that helps with launches"},
           [this] { run(); },
           [](const backend::Escaped& escaped) { log_warning(escaped.what); });  // the others do without it
     }
@@ -74,26 +74,27 @@ void Crew::start() noexcept {
   }
 }
 
-Crew::Shift::Shift(Crew& crew, std::size_t calls) : crew_(crew), lock_(crew.mutex_, std::defer_lock) {
+LaunchHelpers::Lease::Lease(LaunchHelpers& helpers, std::size_t calls)
+    : helpers_(helpers), lock_(helpers.mutex_, std::defer_lock) {
   if (calls < 2 || !lock_.try_lock()) return;
   const Clock::time_point now = Clock::now();
-  const bool is_burst = now - std::exchange(crew.last_shift_, now) < patience;
+  const bool is_burst = now - std::exchange(helpers.last_lease_, now) < patience;
   if (!is_burst) return;
-  if (!crew.is_started_) crew.start();
-  if (crew.sleepers_.load() == 0) return;
-  ++crew.bell_;
-  crew.bell_.notify_all();
+  if (!helpers.is_started_) helpers.start();
+  if (helpers.sleepers_.load() == 0) return;
+  ++helpers.wake_count_;
+  helpers.wake_count_.notify_all();
 }
 
-void Crew::for_each(bool has_crew, std::uint32_t count, Work work) {
-  if (!has_crew || threads_.empty() || count < 2) {
+void LaunchHelpers::for_each(bool has_helpers, std::uint32_t count, Work work) {
+  if (!has_helpers || threads_.empty() || count < 2) {
     for (std::size_t i = 0; i < count; ++i) work.call(work.context, i);
     return;
   }
   work_ = work;
   done_.store(0, std::memory_order_relaxed);
-  agenda_.store({.count = count, .next = 0}, std::memory_order_release);
-  take_part();
+  job_.store({.count = count, .next = 0}, std::memory_order_release);
+  run_tasks();
   for (std::uint32_t look = 1; done_.load(std::memory_order_acquire) != count; ++look) {
     constexpr std::uint32_t patient_looks = 1024;  // whoever has the last part may have lost the processor
     if (look % patient_looks == 0) std::this_thread::yield();
@@ -104,44 +105,44 @@ void Crew::for_each(bool has_crew, std::uint32_t count, Work work) {
   std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void Crew::take_part() noexcept {
-  Agenda agenda = agenda_.load(std::memory_order_acquire);
-  while (agenda.is_open()) {
-    Agenda left = agenda;
+void LaunchHelpers::run_tasks() noexcept {
+  Job job = job_.load(std::memory_order_acquire);
+  while (job.is_open()) {
+    Job left = job;
     ++left.next;
-    if (!agenda_.compare_exchange_weak(agenda, left, std::memory_order_acq_rel, std::memory_order_acquire))
+    if (!job_.compare_exchange_weak(job, left, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
     try {
-      work_.call(work_.context, agenda.next);
+      work_.call(work_.context, job.next);
     } catch (...) {
       if (!has_failed_.exchange(true)) failure_ = std::current_exception();
     }
     done_.fetch_add(1, std::memory_order_release);
-    agenda = agenda_.load(std::memory_order_acquire);
+    job = job_.load(std::memory_order_acquire);
   }
 }
 
-void Crew::run() {
-  while (!is_dismissed_.load(std::memory_order_relaxed)) {
-    take_part();
+void LaunchHelpers::run() {
+  while (!is_stopping_.load(std::memory_order_relaxed)) {
+    run_tasks();
     rest();
   }
 }
 
-void Crew::rest() {
+void LaunchHelpers::rest() {
   const Clock::time_point end = Clock::now() + patience;
   constexpr int looks = 64;  // between two looks at the clock
   do {
     for (int look = 0; look < looks; ++look) {
-      if (agenda_.load(std::memory_order_relaxed).is_open()) return;
+      if (job_.load(std::memory_order_relaxed).is_open()) return;
       relax();
     }
-    if (is_dismissed_.load(std::memory_order_relaxed)) return;
+    if (is_stopping_.load(std::memory_order_relaxed)) return;
   } while (Clock::now() < end);
 
-  const std::uint32_t seen = bell_.load();
+  const std::uint32_t seen = wake_count_.load();
   ++sleepers_;
-  if (!is_dismissed_.load()) bell_.wait(seen);
+  if (!is_stopping_.load()) wake_count_.wait(seen);
   --sleepers_;
 }
 

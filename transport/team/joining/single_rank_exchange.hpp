@@ -10,7 +10,7 @@
 namespace tutti::transport::team {
 
 /// The exchange of one process that makes a team by itself.
-class Alone final : public Exchange {
+class SingleRankExchange final : public Exchange {
  public:
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream_sanitizer/scene.hpp"
+#include "stream_sanitizer/happens_before.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@ constexpr std::size_t few_pieces = 4096;
 
 }  // namespace
 
-std::pair<Line, std::uint64_t> Scene::new_line() {
+std::pair<Line, std::uint64_t> HappensBefore::new_line() {
   // A line whose work the host has waited for may go on with another stream: all of that follows.
   const auto over = std::ranges::find_if(
       retired_, [this](const Retired& retired) { return host_.at(retired.line) >= retired.time; });
@@ -23,7 +23,7 @@ std::pair<Line, std::uint64_t> Scene::new_line() {
   return line;
 }
 
-WatchedStream& Scene::stream(const StreamKey& key, bool is_default, bool is_foreign) {
+WatchedStream& HappensBefore::stream(const StreamKey& key, bool is_default, bool is_foreign) {
   const auto [found, is_new] = streams_.try_emplace(key);
   WatchedStream& stream = found->second;
   if (!is_new) return stream;
@@ -37,12 +37,12 @@ WatchedStream& Scene::stream(const StreamKey& key, bool is_default, bool is_fore
   return stream;
 }
 
-WatchedStream* Scene::find(const StreamKey& key) {
+WatchedStream* HappensBefore::find(const StreamKey& key) {
   const auto found = streams_.find(key);
   return found == streams_.end() ? nullptr : &found->second;
 }
 
-void Scene::retire(const StreamKey& key) {
+void HappensBefore::retire(const StreamKey& key) {
   const auto found = streams_.find(key);
   if (found == streams_.end()) return;
   WatchedStream& stream = found->second;
@@ -52,24 +52,24 @@ void Scene::retire(const StreamKey& key) {
   streams_.erase(found);
 }
 
-void Scene::host_waited(const VectorClock& clock) {
+void HappensBefore::host_waited(const VectorClock& clock) {
   host_.join(clock);
   ++host_version_;
 }
 
-void Scene::catch_up(WatchedStream& stream) {
+void HappensBefore::catch_up(WatchedStream& stream) {
   if (stream.host_seen == host_version_) return;
   stream.host_seen = host_version_;
   stream.clock.join(host_);
 }
 
-std::uint64_t Scene::advance_host() {
+std::uint64_t HappensBefore::advance_host() {
   host_.advance(host_line, ++host_time_);
   ++host_version_;
   return host_time_;
 }
 
-VectorClock Scene::clock_of(int device) const {
+VectorClock HappensBefore::clock_of(int device) const {
   VectorClock clock;
   for (const auto& [key, stream] : streams_) {
     if (key.stream.device == device) clock.join(stream.clock);
@@ -80,7 +80,7 @@ VectorClock Scene::clock_of(int device) const {
   return clock;
 }
 
-void Scene::order_legacy(WatchedStream& stream) {
+void HappensBefore::order_legacy(WatchedStream& stream) {
   if (foreign_streams_ == 0 || (!stream.is_default && !stream.is_foreign)) return;
   for (const auto& [key, other] : streams_) {
     const bool is_pair = stream.is_default ? other.is_foreign : other.is_default;
@@ -88,7 +88,7 @@ void Scene::order_legacy(WatchedStream& stream) {
   }
 }
 
-bool Scene::tidy() {
+bool HappensBefore::tidy() {
   if (memory_.size() < tidy_at_) return false;
   memory_.forget_known(host_);
   const bool is_too_much = memory_.size() > most_pieces_;

@@ -3,8 +3,8 @@
 
 #include "device/runtime.hpp"
 #include "transport/team/calls/call_log.hpp"
-#include "transport/team/hosts/courier.hpp"
-#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/hosts/host_proxy.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/local_news.hpp"
 #include "transport/team/progress/progress.hpp"
@@ -27,16 +27,16 @@
 namespace tutti::transport::team {
 
 /// How a rank leaves its team: others' work may still use its device memory, and on several hosts
-/// others may need its courier to hear from one another.
-class Leaving {
+/// others may need its host proxy to hear from one another.
+class Departure {
  public:
   /// `processes`, by rank, stay where they are until `defer_frees`.
-  Leaving(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
-          const Judgement& judgement, const CallLog& calls, const Abort& abort, LocalNews& news,
-          std::vector<PeerProcess>& processes);
-  Leaving(const Leaving&) = delete;
-  Leaving& operator=(const Leaving&) = delete;
-  ~Leaving() = default;
+  Departure(Runtime& runtime, const Membership& membership, const SharedState& state,
+            const Progress& progress, const FailureDetector& failure_detector, const CallLog& calls,
+            const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes);
+  Departure(const Departure&) = delete;
+  Departure& operator=(const Departure&) = delete;
+  ~Departure() = default;
 
   /// Tells the others that this rank has come so far (`RankStatus::state`).
   void enter(std::uint32_t state) noexcept;
@@ -51,7 +51,7 @@ class Leaving {
   /// this rank, and a moment longer for them to close its windows. It waits for none whose process is known
   /// to be gone.
   void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
-             const Courier* courier) noexcept;
+             const HostProxy* host_proxy) noexcept;
   /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
   /// where they say so. Ends `registrations`. No thread of the team's looks at anything any more.
   void defer_frees(HostShare& shared, Windows& windows, std::optional<Registrations>& registrations) noexcept;
@@ -73,7 +73,7 @@ class Leaving {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
-  const Judgement& judgement_;
+  const FailureDetector& failure_detector_;
   const CallLog& calls_;
   const Abort& abort_;
   LocalNews& news_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/steps/crew.hpp"
+#include "transport/steps/launch_helpers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -41,14 +41,14 @@ std::chrono::nanoseconds processor_time() {
 }
 
 /// Shifts until another thread has taken part in one; the threads that did.
-std::set<std::thread::id> helpers_of(Crew& crew) {
+std::set<std::thread::id> helpers_of(LaunchHelpers& helpers) {
   std::mutex mutex;
   std::set<std::thread::id> seen;
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (seen.size() < 2 && std::chrono::steady_clock::now() < end) {
     std::atomic<int> parts = 0;
-    Crew::Shift shift(crew, 2);
-    shift.for_each(2, [&](std::size_t part) {
+    LaunchHelpers::Lease lease(helpers, 2);
+    lease.for_each(2, [&](std::size_t part) {
       const std::lock_guard lock(mutex);
       seen.insert(std::this_thread::get_id());
       parts += static_cast<int>(part) + 1;
@@ -59,30 +59,30 @@ std::set<std::thread::id> helpers_of(Crew& crew) {
   return seen;
 }
 
-TEST(Crew, DoesEveryPartOnce) {
+TEST(LaunchHelpers, DoesEveryPartOnce) {
   for (const std::size_t size : {0U, 1U, 3U}) {
-    Crew crew(size);
+    LaunchHelpers helpers(size);
     for (const std::size_t count : {0U, 1U, 2U, 7U, 100U}) {
       const Parts parts(count);
       constexpr int shifts = 300;
       for (int i = 0; i < shifts; ++i) {
-        Crew::Shift shift(crew, 2 * count);
-        shift.for_each(count, parts);
+        LaunchHelpers::Lease lease(helpers, 2 * count);
+        lease.for_each(count, parts);
         EXPECT_TRUE(parts.all_done(2 * i + 1));
-        shift.for_each(count, parts);
+        lease.for_each(count, parts);
         EXPECT_TRUE(parts.all_done(2 * i + 2));
       }
     }
   }
 }
 
-TEST(Crew, HelpsOnThreadsOfItsOwn) {
-  Crew crew(std::size_t{1});
-  EXPECT_EQ(helpers_of(crew).size(), 1U);
+TEST(LaunchHelpers, HelpsOnThreadsOfItsOwn) {
+  LaunchHelpers helpers(std::size_t{1});
+  EXPECT_EQ(helpers_of(helpers).size(), 1U);
 }
 
-TEST(Crew, WorksForOneThreadAtATimeAndLeavesTheOthersAlone) {
-  Crew crew(std::size_t{2});
+TEST(LaunchHelpers, WorksForOneThreadAtATimeAndLeavesTheOthersAlone) {
+  LaunchHelpers helpers(std::size_t{2});
   constexpr int shifts = 2000;
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -90,8 +90,8 @@ TEST(Crew, WorksForOneThreadAtATimeAndLeavesTheOthersAlone) {
     threads.emplace_back([&] {
       const Parts parts(5);
       for (int done = 1; done <= shifts; ++done) {
-        Crew::Shift shift(crew, 5);
-        shift.for_each(5, parts);
+        LaunchHelpers::Lease lease(helpers, 5);
+        lease.for_each(5, parts);
         if (!parts.all_done(done)) ++wrong;
       }
     });
@@ -100,13 +100,13 @@ TEST(Crew, WorksForOneThreadAtATimeAndLeavesTheOthersAlone) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Crew, PassesFailuresOnAndWorksOn) {
+TEST(LaunchHelpers, PassesFailuresOnAndWorksOn) {
   for (const std::size_t size : {0U, 2U}) {
-    Crew crew(size);
+    LaunchHelpers helpers(size);
     for (int i = 0; i < 200; ++i) {
       std::atomic<int> called = 0;
-      Crew::Shift shift(crew, 4);
-      EXPECT_THROW(shift.for_each(4,
+      LaunchHelpers::Lease lease(helpers, 4);
+      EXPECT_THROW(lease.for_each(4,
                                   [&](std::size_t part) {
                                     ++called;
                                     if (part >= 2) throw std::runtime_error("part");
@@ -114,41 +114,41 @@ TEST(Crew, PassesFailuresOnAndWorksOn) {
                    std::runtime_error);
       EXPECT_GE(called, 3);
       const Parts parts(4);
-      shift.for_each(4, parts);
+      lease.for_each(4, parts);
       EXPECT_TRUE(parts.all_done(1));
     }
   }
 }
 
-TEST(Crew, SleepsWhenItHasNothingToDo) {
-  Crew crew(std::size_t{3});
-  ASSERT_FALSE(helpers_of(crew).empty());
+TEST(LaunchHelpers, SleepsWhenItHasNothingToDo) {
+  LaunchHelpers helpers(std::size_t{3});
+  ASSERT_FALSE(helpers_of(helpers).empty());
   std::this_thread::sleep_for(50ms);  // more than their patience
   const auto before = processor_time();
   std::this_thread::sleep_for(200ms);
   EXPECT_LT(processor_time() - before, 50ms);
 }
 
-TEST(Crew, IsNotWokenByCallsNowAndThen) {
-  Crew crew(std::size_t{1});
+TEST(LaunchHelpers, IsNotWokenByCallsNowAndThen) {
+  LaunchHelpers helpers(std::size_t{1});
   for (int i = 0; i < 20; ++i) {
     std::this_thread::sleep_for(2ms);
     std::set<std::thread::id> seen;
-    Crew::Shift shift(crew, 2);
-    shift.for_each(2, [&](std::size_t) { seen.insert(std::this_thread::get_id()); });
+    LaunchHelpers::Lease lease(helpers, 2);
+    lease.for_each(2, [&](std::size_t) { seen.insert(std::this_thread::get_id()); });
     EXPECT_EQ(seen, std::set{std::this_thread::get_id()});
   }
 }
 
-TEST(Crew, LeavesTheSystemsSignalsToTheProgram) {
-  Crew crew(std::size_t{1});
+TEST(LaunchHelpers, LeavesTheSystemsSignalsToTheProgram) {
+  LaunchHelpers helpers(std::size_t{1});
   std::atomic<int> open = 0;
   std::atomic<bool> was_other = false;
   const auto self = std::this_thread::get_id();
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (!was_other && std::chrono::steady_clock::now() < end) {
-    Crew::Shift shift(crew, 2);
-    shift.for_each(2, [&](std::size_t) {
+    LaunchHelpers::Lease lease(helpers, 2);
+    lease.for_each(2, [&](std::size_t) {
       if (std::this_thread::get_id() == self) return;
       was_other = true;
       sigset_t blocked;

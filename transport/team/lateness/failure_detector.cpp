@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/lateness/judgement.hpp"
+#include "transport/team/lateness/failure_detector.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,27 +8,28 @@
 
 namespace tutti::transport::team {
 
-Judgement::Judgement(const Membership& membership, const SharedState& state, const Progress& progress,
-                     std::span<const PeerProcess> processes, Settings settings)
+FailureDetector::FailureDetector(const Membership& membership, const SharedState& state,
+                                 const Progress& progress, std::span<const PeerProcess> processes,
+                                 Settings settings)
     : membership_(membership),
       state_(state),
       progress_(progress),
       processes_(processes),
       settings_(std::move(settings)) {}
 
-std::optional<std::chrono::milliseconds> Judgement::silence_since(std::int64_t time) const noexcept {
+std::optional<std::chrono::milliseconds> FailureDetector::silence_since(std::int64_t time) const noexcept {
   const std::chrono::nanoseconds silence(RankStatus::now() - std::max(time, started_at_));
   if (silence < settings_.timeout / 2) return std::nullopt;
   return std::chrono::duration_cast<std::chrono::milliseconds>(silence);
 }
 
-std::optional<std::chrono::milliseconds> Judgement::standstill(std::size_t rank) const noexcept {
+std::optional<std::chrono::milliseconds> FailureDetector::standstill(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   if (status.state.load() != RankStatus::active) return std::nullopt;
   return silence_since(std::max(status.watched_at.load(), status.gossip.watched_at.load()));
 }
 
-std::optional<std::chrono::milliseconds> Judgement::silence_of_courier(std::size_t rank) const noexcept {
+std::optional<std::chrono::milliseconds> FailureDetector::silence_of_proxy(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   if (!membership_.spans_hosts() || status.state.load() != RankStatus::active || standstill(rank))
     return std::nullopt;
@@ -38,23 +39,23 @@ std::optional<std::chrono::milliseconds> Judgement::silence_of_courier(std::size
   return is_told_of ? silence_since(status.gossip.carried_at.load()) : std::nullopt;
 }
 
-bool Judgement::is_heard(std::size_t rank) const noexcept {
+bool FailureDetector::is_heard(std::size_t rank) const noexcept {
   if (membership_.is_on_this_host(rank)) return true;
   const std::size_t receiver = membership_.receiver(rank, membership_.this_host());
-  return !silence_since(state_.status(receiver).carried_at.load()) && !silence_of_courier(rank);
+  return !silence_since(state_.status(receiver).carried_at.load()) && !silence_of_proxy(rank);
 }
 
-bool Judgement::is_known(std::size_t rank) const noexcept {
+bool FailureDetector::is_known(std::size_t rank) const noexcept {
   const std::int64_t heard_at = state_.status(rank).gossip.heard_at.load();
   return is_heard(rank) || (heard_at != 0 && !silence_since(heard_at));
 }
 
-std::uint64_t Judgement::last_call_of(std::size_t rank) const noexcept {
+std::uint64_t FailureDetector::last_call_of(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   return std::max(status.last_sequence.load(), status.gossip.last_sequence.load());
 }
 
-std::optional<std::chrono::milliseconds> Judgement::limit_of(const RankWait& wait) const noexcept {
+std::optional<std::chrono::milliseconds> FailureDetector::limit_of(const RankWait& wait) const noexcept {
   const std::chrono::nanoseconds timeout = settings_.timeout;
   if (wait.lasted <= std::min(wait.patience, timeout)) return std::nullopt;
   const bool is_deaf =
@@ -70,36 +71,37 @@ std::optional<std::chrono::milliseconds> Judgement::limit_of(const RankWait& wai
   return std::nullopt;
 }
 
-bool Judgement::gives_no_sign(std::size_t rank) const noexcept {
+bool FailureDetector::gives_no_sign(std::size_t rank) const noexcept {
   const auto is_too_long = [this](const std::optional<std::chrono::milliseconds>& silence) {
     return silence.value_or(std::chrono::milliseconds(0)) >= settings_.timeout;
   };
-  return is_too_long(standstill(rank)) || is_too_long(silence_of_courier(rank));
+  return is_too_long(standstill(rank)) || is_too_long(silence_of_proxy(rank));
 }
 
-bool Judgement::is_anyone_behind(const RankWait& wait) const noexcept {
+bool FailureDetector::is_anyone_behind(const RankWait& wait) const noexcept {
   if (!wait.missing->empty()) return true;
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    if (last_call_of(rank) < wait.sequence || standstill(rank) || silence_of_courier(rank)) return true;
+    if (last_call_of(rank) < wait.sequence || standstill(rank) || silence_of_proxy(rank)) return true;
   }
   return false;
 }
 
-bool Judgement::is_through(std::size_t rank, std::uint64_t sequence,
-                           const std::vector<std::size_t>& missing) const noexcept {
+bool FailureDetector::is_through(std::size_t rank, std::uint64_t sequence,
+                                 const std::vector<std::size_t>& missing) const noexcept {
   if (last_call_of(rank) < sequence) return false;
   if (!missing.empty()) return !is_heard(rank) || std::ranges::find(missing, rank) == missing.end();
   return progress_.has_completed(rank, sequence) || state_.status(rank).gossip.completed.load() >= sequence;
 }
 
-std::string Judgement::how_far(std::size_t rank, std::uint64_t sequence,
-                               const std::vector<std::size_t>& missing) const {
+std::string FailureDetector::how_far(std::size_t rank, std::uint64_t sequence,
+                                     const std::vector<std::size_t>& missing) const {
   if (const std::uint64_t last = last_call_of(rank); last < sequence)
     return fmt::format("has not made it, its last call is {}", state_.last_in_words(rank, last));
   return is_through(rank, sequence, missing) ? "" : "has made it and not completed it";
 }
 
-std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std::size_t>& missing) const {
+std::string FailureDetector::who_is_late(std::uint64_t sequence,
+                                         const std::vector<std::size_t>& missing) const {
   const std::size_t rank_count = membership_.rank_count();
   std::string late;
   const auto add = [&](const std::string& what) { late += (late.empty() ? "" : "; ") + what; };
@@ -122,9 +124,9 @@ std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std
   }
   add_all([&](std::size_t rank) { return last_call_of(rank) < sequence; });
   const bool is_explained = !late.empty();
-  // Those who wait for what a courier should carry are innocent. What it keeps back may be anything.
+  // Those who wait for what a host proxy should carry are innocent. What it keeps back may be anything.
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
-    if (const auto silence = silence_of_courier(rank)) {
+    if (const auto silence = silence_of_proxy(rank)) {
       add(fmt::format("the network thread of rank {} has not come back from {} for {} ms", rank,
                       settings_.network, silence->count()));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/leaving.hpp"
+#include "transport/team/departure.hpp"
 
 #include "settings/log.hpp"
 #include "transport/team/calls/live_teams.hpp"
@@ -20,37 +20,37 @@ constexpr std::chrono::seconds longest_moment{1};
 
 }  // namespace
 
-Leaving::Leaving(Runtime& runtime, const Membership& membership, const SharedState& state,
-                 const Progress& progress, const Judgement& judgement, const CallLog& calls,
-                 const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes)
+Departure::Departure(Runtime& runtime, const Membership& membership, const SharedState& state,
+                     const Progress& progress, const FailureDetector& failure_detector, const CallLog& calls,
+                     const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes)
     : runtime_(runtime),
       membership_(membership),
       state_(state),
       progress_(progress),
-      judgement_(judgement),
+      failure_detector_(failure_detector),
       calls_(calls),
       abort_(abort),
       news_(news),
       processes_(processes) {}
 
-void Leaving::enter(std::uint32_t state) noexcept {
+void Departure::enter(std::uint32_t state) noexcept {
   state_.status(membership_.rank()).state.store(state);
   news_.announce();
 }
 
-bool Leaving::are_all(std::uint32_t state) const noexcept {
+bool Departure::are_all(std::uint32_t state) const noexcept {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     if (state_.status(rank).state.load() < state && !processes_[rank].is_gone()) return false;
   }
   return true;
 }
 
-bool Leaving::is_through(std::size_t rank) const noexcept {
+bool Departure::is_through(std::size_t rank) const noexcept {
   const std::uint64_t last = calls_.last();
   return state_.status(rank).last_sequence.load() >= last && progress_.has_completed(rank, last);
 }
 
-bool Leaving::has_received(std::size_t rank) const noexcept {
+bool Departure::has_received(std::size_t rank) const noexcept {
   if (rank == membership_.rank()) return true;  // there are no messages
   const std::size_t first = membership_.first_member(rank);
   for (std::size_t to = first; to < first + membership_.member_count(rank); ++to) {
@@ -63,17 +63,17 @@ bool Leaving::has_received(std::size_t rank) const noexcept {
   return true;
 }
 
-bool Leaving::is_anyone_late() const noexcept {
+bool Departure::is_anyone_late() const noexcept {
   if (calls_.has_captured()) return false;  // nobody knows when graphs run
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     const bool goes_on = state_.status(rank).state.load() < RankStatus::leaving &&
-                         !processes_[rank].is_gone() && !judgement_.gives_no_sign(rank);
+                         !processes_[rank].is_gone() && !failure_detector_.gives_no_sign(rank);
     if (goes_on && !(is_through(rank) && has_received(rank))) return true;
   }
   return false;
 }
 
-bool Leaving::needs_nothing(std::size_t rank) const noexcept {
+bool Departure::needs_nothing(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   if (status.state.load() >= RankStatus::leaving || processes_[rank].is_gone()) return true;
   // It need not come here: it may be about to leave another team first, where this rank comes later.
@@ -81,12 +81,12 @@ bool Leaving::needs_nothing(std::size_t rank) const noexcept {
          has_received(rank);
 }
 
-void Leaving::leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
-                    const Courier* courier) noexcept {
+void Departure::leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
+                      const HostProxy* host_proxy) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto wait_while = [&](const auto& holds, Clock::time_point deadline) {
     std::optional<Clock::time_point> soon;
-    while (holds() && (courier == nullptr || !courier->is_broken())) {
+    while (holds() && (host_proxy == nullptr || !host_proxy->is_broken())) {
       const auto now = Clock::now();
       // After an abort the others come soon, or not at all.
       if (abort_.is_set() && !soon) soon = now + longest_moment;
@@ -97,31 +97,31 @@ void Leaving::leave(std::chrono::milliseconds patience, Windows& windows, Regist
   };
   const bool is_read = windows.transport() == TransportKind::p2p;  // this rank's device memory, by others
   const auto is_needed = [&] {
-    if (courier != nullptr) return !are_all(RankStatus::leaving);
+    if (host_proxy != nullptr) return !are_all(RankStatus::leaving);
     for (std::size_t rank = 0; is_read && rank < membership_.rank_count(); ++rank) {
       if (!needs_nothing(rank)) return true;
     }
     return false;
   };
   const auto is_still_open = [&] {
-    if (courier != nullptr) return !are_all(RankStatus::left) || !courier->has_delivered();
+    if (host_proxy != nullptr) return !are_all(RankStatus::left) || !host_proxy->has_delivered();
     return is_read && !are_all(RankStatus::left);
   };
   enter(RankStatus::leaving);
   // Who is late may need what this rank hands on, or its memory: the timeout begins when nobody is.
-  if (patience > judgement_.timeout())
+  if (patience > failure_detector_.timeout())
     wait_while([&] { return is_needed() && is_anyone_late(); }, Clock::now() + patience);
-  const auto deadline = Clock::now() + judgement_.timeout();
+  const auto deadline = Clock::now() + failure_detector_.timeout();
   wait_while(is_needed, deadline);
   windows.close();
   if (registrations != nullptr) registrations->leave();
   enter(RankStatus::left);
-  // Memory can be left behind, a courier cannot.
+  // Memory can be left behind, a host proxy cannot.
   wait_while(is_still_open,
-             courier != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
+             host_proxy != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
 }
 
-void Leaving::prepare(const Windows& windows, const Registrations& registrations) {
+void Departure::prepare(const Windows& windows, const Registrations& registrations) {
   static_cast<void>(runtime_.extension<DeferredFrees>());
   left_.push_back({.memory = std::make_shared<SharedMemory>(),
                    .statuses = state_.statuses(),
@@ -130,8 +130,8 @@ void Leaving::prepare(const Windows& windows, const Registrations& registrations
                    .windows = windows.allocated()});
 }
 
-void Leaving::defer_frees(HostShare& shared, Windows& windows,
-                          std::optional<Registrations>& registrations) noexcept {
+void Departure::defer_frees(HostShare& shared, Windows& windows,
+                            std::optional<Registrations>& registrations) noexcept {
   std::shared_ptr<SharedMemory> memory;  // until nobody else here looks at it
   auto& deferred = runtime_.extension<DeferredFrees>();
   if (!left_.empty() && !are_all(RankStatus::left)) {

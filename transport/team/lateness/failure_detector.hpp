@@ -27,7 +27,7 @@ struct RankWait {
 
 /// Who is late, as far as a rank can tell: it judges others by what it hears of them, and asks first whether
 /// it can hear them at all. It only looks; `Waiting` acts. Thread-safe.
-class Judgement {
+class FailureDetector {
  public:
   struct Settings {
     std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
@@ -35,11 +35,11 @@ class Judgement {
   };
 
   /// `processes`, by rank, stay where they are: those of other ranks of this host, which may be gone.
-  Judgement(const Membership& membership, const SharedState& state, const Progress& progress,
-            std::span<const PeerProcess> processes, Settings settings);
-  Judgement(const Judgement&) = delete;
-  Judgement& operator=(const Judgement&) = delete;
-  ~Judgement() = default;
+  FailureDetector(const Membership& membership, const SharedState& state, const Progress& progress,
+                  std::span<const PeerProcess> processes, Settings settings);
+  FailureDetector(const FailureDetector&) = delete;
+  FailureDetector& operator=(const FailureDetector&) = delete;
+  ~FailureDetector() = default;
 
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
   /// The limit that the wait has come to: its patience; or before, if a rank that is waited for gives no sign
@@ -64,8 +64,8 @@ class Judgement {
  private:
   /// How long ago that was, if it is remarkable: no rank that goes on is silent for so long.
   [[nodiscard]] std::optional<std::chrono::milliseconds> silence_since(std::int64_t time) const noexcept;
-  /// How long the rank's courier, of which this host has word, has not come back from the network.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> silence_of_courier(std::size_t rank) const noexcept;
+  /// How long the rank's host proxy, of which this host has word, has not come back from the network.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> silence_of_proxy(std::size_t rank) const noexcept;
   /// Whether what the rank itself says arrives here.
   [[nodiscard]] bool is_heard(std::size_t rank) const noexcept;
   /// Whether it does, or others of its host say what they know of it.
