@@ -16,47 +16,47 @@
 
 namespace tutti::transport {
 
-/// What a plan is launched on. The vectors by buffer grow by what the plan adds.
+/// The operands that a plan is launched on. Planning appends the plan's temporaries to the vectors by buffer.
 struct Operands {
   std::vector<std::byte*> addresses;      ///< by BufferId
   std::vector<backend::StreamRef> lanes;  ///< by LaneId
   std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
-  /// Buffers whose storages have not been told that their home lanes use them. A storage that the buffer
-  /// before shares on the same lane is told once.
+  /// Buffers whose storages have yet to record that their home lanes use them. A storage that the previous
+  /// buffer shares on the same lane is recorded once.
   std::vector<BufferId> unrecorded;
-  ReduceOp operation;  ///< what elements are combined by
+  ReduceOp operation;  ///< combines elements
 };
 
-/// Enqueues all steps on the `operands`' lanes, none of which is being captured. Throws OutOfMemoryError
-/// before anything is enqueued. Other threads may help (`launch_helpers.hpp`), but it returns when all is
-/// enqueued.
+/// Enqueues all steps on the `operands`' lanes, none of which may be captured. Throws OutOfMemoryError before
+/// anything is enqueued. Other threads may help (`launch_helpers.hpp`), but all is enqueued when it returns.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
-/// Enqueues them into the graph that the operands' `lanes` have joined, and brings these back afterwards.
-/// What the plan uses stays alive until the graph is destroyed. Throws OutOfMemoryError likewise.
+/// Enqueues all steps into the graph that the operands' `lanes` have joined, and restores the lanes
+/// afterwards. What the plan uses stays alive until the graph is destroyed. Throws OutOfMemoryError before
+/// anything is enqueued.
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
                      JoinedLanes& lanes);
 
-/// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, none of which is being
-/// captured, if that can be done now: none would come to wait for another one's calls, and devices can be
-/// given the memory that is read where it lies. If not, there is the plan `otherwise`. Throws
-/// OutOfMemoryError.
+/// Takes a turn in which a plan of `process_rounds` can be launched on the operands' lanes, none of which may
+/// be captured. Returns nothing if that is not possible now, because a lane might wait for another one's
+/// calls, or because devices cannot expose the memory that is read in place; then the caller uses the plan
+/// `otherwise`. Throws OutOfMemoryError.
 [[nodiscard]] std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan,
                                                          const Operands& operands);
-/// Enqueues such a plan in its turn.
+/// Enqueues a plan of `process_rounds` in its turn.
 void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, team::ProcessTurn& turn);
 
-/// Enqueues a team's call on the streams of its local members, which follow the calls before it. What the
-/// `operands` name is kept alive by the caller, until these streams have passed.
+/// Enqueues a team's call on the streams of its local members, after the calls before it. The caller keeps
+/// the `operands`' memory alive until these streams have passed.
 void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
                     std::span<const detail::IntrusivePtr<Storage>> temporaries, const TeamBinding& team);
 
-/// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home
-/// lane's stream in `operands`. `temporaries` are the plan's.
+/// Enqueues the body only, between a fork from and a join to `home`, which replaces the home lane's stream in
+/// `operands`. `temporaries` are the plan's.
 void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
                  std::span<const detail::IntrusivePtr<Storage>> temporaries);
 
-/// Memory for a plan's temporaries, of devices for first use on the streams of their `lanes`; nothing for
-/// those of other processes. Throws OutOfMemoryError.
+/// Allocates a plan's temporaries, for first use on the streams of their `lanes`; nothing for those of other
+/// processes. Throws OutOfMemoryError.
 [[nodiscard]] std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(
     Runtime& runtime, const Plan& plan, std::span<const backend::StreamRef> lanes);
 

@@ -15,7 +15,7 @@ class JitCombination;
 
 namespace tutti::transport {
 
-/// The events of one launch; given back when it is enqueued, because a wait remembers what it saw.
+/// Holds the events of one launch. They are returned when it is enqueued, as a wait remembers what it saw.
 class Marks {
  public:
   Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
@@ -26,7 +26,7 @@ class Marks {
     mark.event.record(stream);
   }
   void wait(MarkId id, backend::StreamRef stream) {
-    // Lanes may share a stream (captures, replays), and then its own order is enough.
+    // Lanes may share a stream (captures, replays), whose own order is enough then.
     if (marks_[id].stream != stream) runtime_.wait_event(stream, marks_[id].event.handle());
   }
 
@@ -39,17 +39,18 @@ class Marks {
   std::vector<Mark> marks_;
 };
 
-/// One launch of a plan: visits its steps in order, whatever they are, and enqueues each on its lane. The
-/// arguments outlive it; the operands have memory and a stream for all buffers and lanes of the plan.
+/// Launches a plan once: visits its steps in order and enqueues each on its lane. The arguments must outlive
+/// it; the operands have memory and a stream for all buffers and lanes of the plan.
 class PlanLauncher {
  public:
-  /// `team`: of a team's plan, the call that it is launched for.
+  /// `team` is the team's call that a team's plan is launched for.
   PlanLauncher(Runtime& runtime, const Plan& plan, const Operands& operands,
                const TeamBinding* team = nullptr);
 
-  /// Enqueues all steps. Throws what the backend and libraries throw; what was enqueued before then runs.
+  /// Enqueues all steps. Throws the errors of the backend and of libraries; what was enqueued before then
+  /// runs.
   void run();
-  /// Likewise, those of the body alone.
+  /// Enqueues the steps of the body only, like `run`.
   void run_body();
 
  private:
@@ -64,9 +65,9 @@ class PlanLauncher {
   void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
   void enqueue(const RoundsStep& step);
 
-  /// By the compiled operation: a kernel for each segment.
+  /// Combines elements by the compiled operation, with a kernel for each segment.
   void combine(const ReductionStep& step);
-  /// The addresses behind a kernel's places; valid until the next call.
+  /// Returns the addresses of a kernel's places; valid until the next call.
   std::span<std::byte* const> resolve(const std::vector<Place>& places);
 
   Runtime& runtime_;

@@ -12,19 +12,18 @@
 #include <variant>
 #include <vector>
 
-/// A problem in NCCL's terms, without NCCL: which calls each rank makes. Needs neither the library nor a
-/// device.
+/// Translates a problem into the NCCL calls that each rank makes. Needs neither the library nor a device.
 namespace tutti::transport::nccl {
 
-/// What NCCL combines in the place of a type.
+/// The type that NCCL combines in the place of a dtype.
 struct Carrier {
   DType dtype;
   std::uint64_t elements = 1;  ///< per element of the type
 };
-/// Nothing for a type that NCCL does not add, or combine, as this library does.
+/// Returns nothing for a type that NCCL does not add, or combine, as this library does.
 [[nodiscard]] std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind = ReduceKind::sum);
 
-/// The functions of NCCL's that move or add.
+/// NCCL's functions that move or add.
 enum class Function : std::uint8_t {
   broadcast,
   reduce,
@@ -34,49 +33,49 @@ enum class Function : std::uint8_t {
   send,
   receive,
 };
-/// NCCL's name, for instance "ncclBroadcast".
+/// Returns NCCL's name, for instance "ncclBroadcast".
 [[nodiscard]] std::string_view name_of(Function function) noexcept;
 
-/// One call of one rank, on the rank's lane. Ranks count the devices of the communicator in ascending order.
+/// One call of one rank, on the rank's lane. Ranks number the devices of the communicator in ascending order.
 struct Call {
   Function function = Function::broadcast;
   LaneId lane = 0;
   int rank = 0;
   int peer = 0;  ///< the root's rank; for `send` and `receive`, the other's
-  /// None where NCCL reads nothing: receivers, ranks of a broadcast other than the root.
+  /// Empty where NCCL reads nothing: receivers, ranks of a broadcast other than the root.
   std::optional<Place> source = {};
-  /// None where NCCL writes nothing: senders, ranks of a reduce other than the root.
+  /// Empty where NCCL writes nothing: senders, ranks of a reduce other than the root.
   std::optional<Place> target = {};
   std::uint64_t count = 0;  ///< elements
-  /// What is moved or added: bytes where nothing is added, the parts of complex numbers.
+  /// The type that is moved or added: bytes where nothing is added, the parts of complex numbers.
   DType dtype = DType::uint8;
-  ReduceKind kind = ReduceKind::sum;  ///< of what is combined
+  ReduceKind kind = ReduceKind::sum;  ///< of the combination
 };
 
 struct CallList {
   std::string algorithm;      ///< for instance "broadcast", or "send and receive"
-  std::vector<int> devices;   ///< by rank; of a team `remote_device` where another process makes the calls
+  std::vector<int> devices;   ///< by rank; in a team, `remote_device` where another process makes the calls
   std::vector<LaneId> lanes;  ///< by rank
   std::vector<Call> calls;    ///< of this process's ranks
-  /// Calls are grouped up to each of these; all calls that meet are in one group. The same groups on all
-  /// processes.
+  /// Calls are grouped up to each of these ends; all calls that meet are in one group. The groups are the
+  /// same on all processes.
   std::vector<std::size_t> group_ends;
 };
 
-/// Why NCCL cannot carry a problem.
+/// The reason why NCCL cannot carry a problem.
 struct Refusal {
   std::string reason;
 };
 
-/// The calls that carry `problem`. The ranks are the members of a team, or the devices that take part in
-/// ascending order.
+/// Returns the calls that carry `problem`. The ranks are the members of a team, or the devices that take part
+/// in ascending order.
 ///  - A broadcast becomes one ncclBroadcast per flow and rank. All flows go from one device to the same
 ///    others, and to at most one other buffer of the root's device.
 ///  - A sum for a root becomes one ncclReduce per reduction and rank. Each device holds one input, and the
 ///    root one of them.
 ///  - all_reduce_add becomes one ncclAllReduce per reduction and rank; all_gather and reduce_scatter_add one
 ///    call per rank.
-///  - Of unequal parts an all_gather becomes one ncclBroadcast per part and rank, a reduce_scatter_add one
+///  - An all_gather of unequal parts becomes one ncclBroadcast per part and rank, a reduce_scatter_add one
 ///    ncclReduce.
 ///  - Scatter, gather and all_to_all become one ncclSend and one ncclRecv per flow, also for what stays on
 ///    its device.

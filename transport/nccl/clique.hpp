@@ -13,10 +13,10 @@
 
 namespace tutti::transport::nccl {
 
-/// The communicators of one set of devices, by rank. Destroyed with the last plan that uses them.
+/// Owns NCCL's communicators of one set of devices, by rank. Destroyed with the last plan that uses them.
 class Clique final : public Connection {
  public:
-  /// `devices` in ascending order. May take seconds. Throws Error(transport_failure).
+  /// Connects the `devices`, which are in ascending order. May take seconds. Throws Error(transport_failure).
   Clique(Runtime& runtime, const Library& library, const std::vector<int>& devices);
   Clique(const Clique&) = delete;
   Clique& operator=(const Clique&) = delete;
@@ -26,7 +26,8 @@ class Clique final : public Connection {
 
  private:
   void enqueue(const Call& call, const CallList& list, const Binding& binding) const;
-  /// Throws Error(transport_failure) if a communicator has reported a failure of enqueued work. A few loads.
+  /// Throws Error(transport_failure) if a communicator has reported a failure of enqueued work. Costs a few
+  /// loads.
   void check_asynchronous_errors() const;
   [[nodiscard]] ncclResult_t asynchronous_error(ncclComm_t communicator) const;
 
@@ -36,15 +37,15 @@ class Clique final : public Connection {
   std::vector<ncclComm_t> communicators_;
 };
 
-/// The cliques of a runtime, made when first needed. A runtime extension; thread-safe.
+/// Creates the cliques of a runtime when they are first needed. A runtime extension; thread-safe.
 class Cliques {
  public:
   explicit Cliques(Runtime& runtime) : runtime_(runtime) {}
 
-  /// Why `devices` cannot be connected; empty if they are. Tried once: a failure, which may take seconds and
-  /// is logged, is remembered.
+  /// Returns why `devices` cannot be connected; empty if they are. Connecting is tried once: a failure, which
+  /// may take seconds and is logged, is remembered.
   [[nodiscard]] std::string refusal(const std::vector<int>& devices);
-  /// Of devices that are not refused.
+  /// Returns the clique of devices that are not refused.
   [[nodiscard]] std::shared_ptr<Clique> of(const std::vector<int>& devices);
 
  private:

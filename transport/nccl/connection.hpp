@@ -10,8 +10,7 @@
 
 namespace tutti::transport::nccl {
 
-/// NCCL's communicators of the ranks that a list of calls names: the devices of this process, or the members
-/// of a team.
+/// NCCL's communicators of the ranks in a call list: the devices of this process, or the members of a team.
 class Connection {
  public:
   Connection() = default;
@@ -23,9 +22,9 @@ class Connection {
   virtual void enqueue(const CallList& list, const Binding& binding) = 0;
 };
 
-/// Why NCCL cannot make calls of the problem; empty if it can.
+/// Returns why NCCL cannot make calls of the problem; empty if it can.
 [[nodiscard]] std::string refusal_of_calls(const Problem& problem);
-/// The problem as grouped calls of a connection's, which `calls_for` does not refuse.
+/// Returns a plan of the problem as grouped calls on a connection; `calls_for` must not refuse it.
 [[nodiscard]] Plan plan_calls(const Problem& problem, std::shared_ptr<Connection> connection);
 
 }  // namespace tutti::transport::nccl

@@ -14,7 +14,7 @@
 
 namespace tutti::transport::nccl {
 
-/// The functions of NCCL the library uses, found at run time.
+/// The functions of NCCL that the library uses, found at run time.
 struct Functions {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetErrorString) get_error_string = nullptr;
@@ -37,12 +37,12 @@ struct Functions {
   decltype(&::ncclCommInitRankConfig) comm_init_rank_config = nullptr;
 };
 
-/// Makes the call on its lane's stream; what is added up is summed.
+/// Makes the call on its lane's stream; reductions are sums.
 [[nodiscard]] ncclResult_t enqueue(const Functions& nccl, const Call& call, const Binding& binding,
                                    ncclComm_t communicator);
 
-/// NCCL's shared library: the one `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2 where the loader finds it.
-/// Loaded once per process and never unloaded. Thread-safe.
+/// Loads NCCL's shared library: the one that `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2 where the loader
+/// finds it. Loaded once per process and never unloaded. Thread-safe.
 class Library {
  public:
   [[nodiscard]] static const Library& get();
@@ -50,23 +50,23 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   [[nodiscard]] bool usable() const noexcept { return usable_; }
-  /// The version, or why the library cannot be used.
+  /// Returns the version, or why the library cannot be used.
   [[nodiscard]] const std::string& detail() const noexcept { return detail_; }
-  /// Valid if `usable`.
+  /// Returns the functions; valid if `usable`.
   [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
 
-  /// Held around groups of several devices and the making of their communicators: NCCL wants groups that
-  /// share devices in one order on all of them.
+  /// Returns the mutex that is held around groups of several devices and while their communicators are made:
+  /// NCCL requires that groups which share devices have one order on all of them.
   [[nodiscard]] std::mutex& group_mutex() const noexcept { return group_mutex_; }
 
-  /// Throws Error(transport_failure) "<call>: <NCCL's words>" unless `result` is success.
+  /// Throws Error(transport_failure) "<call>: <NCCL's message>" unless `result` is success.
   void check(ncclResult_t result, std::string_view call, ncclComm_t communicator = nullptr,
              std::source_location where = std::source_location::current()) const;
 
  private:
   Library();
 
-  /// Empty, or why the library cannot be used.
+  /// Loads the library. Returns an empty string, or why it cannot be used.
   [[nodiscard]] std::string load(const std::string& path);
 
   Functions functions_;

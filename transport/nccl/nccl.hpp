@@ -10,22 +10,23 @@
 namespace tutti::transport::nccl {
 
 /// NCCL's version, for instance "2.28.9", or why it cannot be used: not built in, library not found (the path
-/// tried and the loader's message), too old, or virtual devices. Loads the library (never twice).
+/// tried and the loader's message), too old, or virtual devices. `availability` loads the library (once).
 struct Availability {
   bool available = false;
   std::string detail;
 };
 [[nodiscard]] Availability availability(Runtime& runtime);
-/// Why there is no NCCL here, as far as can be said without its library: virtual devices, a build without.
-/// Empty if there may be one. Loads nothing.
+/// Returns why there is no NCCL, as far as is known without its library: virtual devices, or a build without
+/// NCCL. Empty if there may be one. Loads nothing.
 [[nodiscard]] std::string absence(Runtime& runtime);
 
-/// Why NCCL cannot carry `problem`; empty if it can. It carries: all operands on devices, each device at most
-/// once per role, contiguous flows (one row), element types NCCL has where it sums, and only without bitwise
-/// determinism. Connects the devices on first use, which may take seconds; if that fails, it is why.
+/// Returns why NCCL cannot carry `problem`; empty if it can. It needs all operands on devices, each device at
+/// most once per role, contiguous flows (one row), element types that NCCL has where it sums, and no bitwise
+/// determinism. Connects the devices on first use, which may take seconds, and returns the reason if that
+/// fails.
 [[nodiscard]] std::string refusal(Runtime& runtime, const Problem& problem);
 
-/// The problem as one grouped call, when `refusal` is empty.
+/// Returns a plan of the problem as one grouped call; `refusal` must be empty.
 [[nodiscard]] Plan lower(Runtime& runtime, const Problem& problem);
 
 }  // namespace tutti::transport::nccl

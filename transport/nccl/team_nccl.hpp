@@ -10,18 +10,18 @@
 
 namespace tutti::transport::team {
 
-/// NCCL among the members of a team. Its communicators are made in the first call that uses them, which waits
-/// on the host until all ranks have made it, and may take a second; when the team is ended they are aborted,
-/// and what they have queued ends.
+/// Uses NCCL among the members of a team. Its communicators are made in the first call that uses them, which
+/// waits on the host until all ranks have made it, and may take a second. When the team is ended they are
+/// aborted, and what they have queued ends.
 class TeamNccl : public nccl::Connection {
  public:
-  /// Whether all ranks can, agreed upon by all: collective over the exchange. nullptr if not, and then
-  /// `reason` says why, the same on all ranks.
+  /// Creates it if all ranks can use NCCL. Otherwise returns nullptr, and `reason` says why, the same on all
+  /// ranks. Collective over the exchange.
   [[nodiscard]] static std::unique_ptr<TeamNccl> create(Runtime& runtime, Exchange& exchange, Team& team,
                                                         std::string& reason);
 
-  /// Whether its communicators have been made, by all ranks, without which a call cannot be captured, and
-  /// nothing can go that is no call of all ranks: then the binding has no `team`.
+  /// Returns true if all ranks have made its communicators. Before that a call cannot be captured, and only
+  /// calls of all ranks can be carried; for others the binding has no `team`.
   [[nodiscard]] virtual bool is_connected() const noexcept = 0;
 };
 

@@ -6,24 +6,24 @@
 
 namespace tutti::transport {
 
-/// How the largest of the messages from and to other processes travels, or, if a batch has none, how those
-/// inside this process do, unless they are a round.
+/// The route of the largest message from or to other processes; in a batch without such messages, of those
+/// inside this process, unless they are a round.
 enum class MessageRoute : std::uint8_t { by_copies, by_nccl, direct, in_lines, through_slots };
 inline constexpr std::size_t message_route_count = 5;
 
-/// A message between two members of this process, by their numbers among these; they may be one. It is not
-/// empty.
+/// A non-empty message between two members of this process, which may be one; members are numbered within the
+/// process.
 struct InsideMessage {
   std::size_t sender = 0;
   std::size_t receiver = 0;
-  std::byte* source = nullptr;  ///< only read
+  std::byte* source = nullptr;  ///< read only
   std::byte* target = nullptr;
   std::uint64_t bytes = 0;
 };
 
-/// The messages of a batch, as far as their way depends on them.
+/// The properties of a batch of messages that its route depends on.
 struct MessageShape {
-  /// Some that go the same way.
+  /// Messages that take the same route.
   struct Some {
     std::size_t count = 0;
     std::uint64_t largest = 0;  ///< bytes
@@ -34,8 +34,8 @@ struct MessageShape {
     }
   };
   Some far;     ///< from this process to others, and from others
-  Some inside;  ///< between its own members, but for empty ones
-  /// Every member of the team has a part in one of those inside that is another member's as well: so all
+  Some inside;  ///< between its own members; empty ones do not count
+  /// Every member of the team sends or receives an inside message whose other end is another member; so all
   /// members are this process's.
   bool is_among_all = false;
 };

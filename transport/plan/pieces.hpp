@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-/// Cutting flows and reductions into parts of even size.
+/// Cuts flows and reductions into parts of even size.
 namespace tutti::transport {
 
-/// Where a part of a list of items begins and ends inside one item, in the item's own unit.
+/// A part of one item in a list, in the item's own unit.
 struct Slice {
   std::size_t item = 0;
   std::uint64_t begin = 0;
@@ -24,7 +24,7 @@ struct Slice {
 [[nodiscard]] std::vector<std::vector<Slice>> split_evenly(std::span<const std::uint64_t> sizes,
                                                            std::size_t parts, std::uint64_t alignment);
 
-/// A rectangle of a flow; `target_offset` is where it lies relative to each of the flow's targets.
+/// A rectangle of a flow; `target_offset` is its place relative to each of the flow's targets.
 struct Piece {
   Move move;
   std::uint64_t target_offset = 0;
@@ -52,7 +52,7 @@ void for_each_piece(const Flow& flow, std::uint64_t begin, std::uint64_t end, Vi
   }
 }
 
-/// The places a piece goes to, given its flow's.
+/// Returns the flow's places moved by a piece's offset.
 [[nodiscard]] inline std::vector<Place> shifted(std::span<const Place> places, std::uint64_t offset) {
   std::vector<Place> result(places.begin(), places.end());
   for (Place& place : result) place.offset += offset;

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-/// How a transport carries out a problem: steps over lanes and buffers, free of addresses and of streams.
-/// Made once per shape, cached, and launched many times.
+/// Describes how a transport carries out a problem: steps over lanes and buffers, free of addresses and of
+/// streams. Plans are made once per shape, cached, and launched many times.
 namespace tutti::transport {
 
 namespace team {
@@ -23,7 +23,7 @@ class RoundLauncher;
 struct RoundPlan;
 }  // namespace team
 
-/// Index of an event the launch records and waits for.
+/// Index of an event that the launch records and waits for.
 using MarkId = std::uint32_t;
 
 /// Marks the work queued so far on `lane`.
@@ -31,7 +31,7 @@ struct RecordStep {
   LaneId lane = 0;
   MarkId mark = 0;
 };
-/// Later work on `lane` waits for the mark.
+/// Makes later work on `lane` wait for the mark.
 struct WaitStep {
   LaneId lane = 0;
   MarkId mark = 0;
@@ -46,13 +46,13 @@ struct CopyStep {
   std::uint64_t target_pitch = 0;
   std::uint64_t source_pitch = 0;
 };
-/// One kernel over a table of pieces; `pointers` are its pointer table before addresses are known.
+/// Launches one kernel over a table of pieces; `pointers` is its pointer table before addresses are known.
 struct FanOutStep {
   LaneId lane = 0;
   std::vector<backend::FanOutSegment> segments{};
   std::vector<Place> pointers{};
 };
-/// One kernel of ordered sums, or of what the launch combines by.
+/// Launches one kernel that reduces in order, by the problem's operation.
 struct ReductionStep {
   LaneId lane = 0;
   DType dtype = DType::float32;
@@ -61,7 +61,7 @@ struct ReductionStep {
   std::vector<Place> pointers{};
 };
 
-/// A call of a team, which has its place among all calls of the team.
+/// A call of a team, with its place among all calls of the team.
 struct TeamBinding {
   team::RoundLauncher& launcher;
   std::uint64_t sequence = 0;  ///< as `CallLog` has numbered it
@@ -70,35 +70,35 @@ struct TeamBinding {
 /// Addresses, streams and operation of one launch.
 struct Binding {
   backend::Backend& backend;
-  const std::vector<std::byte*>& addresses;      ///< by BufferId; nullptr for what is another process's
+  const std::vector<std::byte*>& addresses;      ///< by BufferId; nullptr for buffers of other processes
   const std::vector<backend::StreamRef>& lanes;  ///< by LaneId; no stream for those of other processes
-  backend::Reducing reducing{};                  ///< what elements are combined by
+  backend::Reducing reducing{};                  ///< combines elements
   const TeamBinding* team = nullptr;             ///< of a team's plan
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< as the plan's
 
   [[nodiscard]] std::byte* at(Place place) const noexcept { return addresses[place.buffer] + place.offset; }
 };
 
-/// A whole collective done by a library, for instance one grouped NCCL call. It orders the lanes it touches
-/// by itself.
+/// A whole collective done by a library, for instance one grouped NCCL call. It orders the lanes that it
+/// touches by itself.
 class Accelerated {
  public:
   Accelerated() = default;
   Accelerated(const Accelerated&) = delete;
   Accelerated& operator=(const Accelerated&) = delete;
   virtual ~Accelerated() = default;
-  /// Enqueues on the lanes of the buffers. Throws Error(transport_failure).
+  /// Enqueues the collective on the lanes of the buffers. Throws Error(transport_failure).
   virtual void enqueue(const Binding& binding) const = 0;
-  /// One line for `explain`.
+  /// Describes the collective in one line for `explain`.
   [[nodiscard]] virtual std::string in_words() const = 0;
-  /// Memory that it takes, about.
+  /// Returns the memory that it takes, approximately.
   [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
 };
 struct AcceleratedStep {
   std::shared_ptr<const Accelerated> work;
 };
 
-/// All rounds of a team's call, which order its lanes by flags (`rounds/round_plan.hpp`).
+/// Runs all rounds of a team's call, which order its lanes by flags (`rounds/round_plan.hpp`).
 struct RoundsStep {
   std::shared_ptr<const team::RoundPlan> rounds;
 };
@@ -106,49 +106,50 @@ struct RoundsStep {
 using Step =
     std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, ReductionStep, AcceleratedStep, RoundsStep>;
 
-/// Memory a launch allocates for itself: pinned memory of the host, or of a lane's device for its stream.
-/// That of other processes' lanes has a buffer, but is theirs to allocate.
+/// Memory that a launch allocates: pinned memory of the host, or memory of a lane's device for its stream.
+/// Temporaries of other processes' lanes have a buffer, but are allocated there.
 struct Temporary {
   std::uint64_t bytes = 0;
   LaneId lane = host_lane;
 };
 
-/// What a step is for: steps of `entry` make lanes wait for the streams whose buffers they touch, those of
+/// The purpose of a step: steps of `entry` make lanes wait for the streams whose buffers they touch, those of
 /// `body` do the work, those of `exit` make these streams wait for it. A graph that forks and joins all lanes
-/// needs the body alone.
+/// needs the body only.
 enum class Phase : std::uint8_t { entry, body, exit };
 struct PlannedStep {
   Step step;
   Phase phase = Phase::body;
 };
 
-/// The order of a plan whose body runs on the hub lane alone.
+/// The order of a plan whose body runs on the hub lane only.
 struct Star {
   std::vector<LaneId> before;  ///< lanes whose queued work must be done before the body
   std::vector<LaneId> after;   ///< lanes whose later work must come after it
 };
 
-/// When eager launches order the star by signals, in place of the steps at the ends
+/// Tells when eager launches order the star by signals instead of the steps at the ends
 /// (`transport/steps/signals.hpp`).
 enum class SignalUse : std::uint8_t { never, with_help, always };
 
 struct Plan;
 
-/// How rounds of what one process does alone are launched. The plan's lanes are the team's members.
+/// Says how rounds of a single process are launched. The plan's lanes are the team's members.
 struct ProcessRoundsUse {
   team::ProcessTeam* team = nullptr;      ///< which lives as long as the runtime
   std::vector<LaneId> lanes;              ///< by member: its lane in the call
-  std::shared_ptr<const Plan> otherwise;  ///< by steps, where they cannot be launched
+  std::shared_ptr<const Plan> otherwise;  ///< a plan by steps, for when rounds cannot be launched
 };
 
-/// Steps are enqueued in order, each on its lane. The lanes of the operands come first; side lanes follow.
+/// A plan: its steps are enqueued in order, each on its lane. The lanes of the operands come first; side
+/// lanes follow.
 struct Plan {
   PlanSummary summary;
   std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< for its kernels, as of its problem
-  bool is_provisional = false;    ///< made without knowing all it depends on: not to be kept
+  bool is_provisional = false;    ///< made without all that it depends on; must not be cached
   std::vector<int> lane_devices;  ///< by lane
-  std::vector<LaneId> beside;     ///< by side lane: the operand lane it lies beside, on the same device
+  std::vector<LaneId> beside;     ///< by side lane: the operand lane beside it, on the same device
   std::vector<LaneId> homes;      ///< of operands, then of temporaries
   std::size_t operand_count = 0;
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
@@ -156,15 +157,15 @@ struct Plan {
   std::vector<Temporary> temporaries;
   std::vector<PlannedStep> steps;
   std::uint32_t mark_count = 0;
-  std::optional<Star> star;  ///< what the steps of `entry` and `exit` come to, where they have this form
+  std::optional<Star> star;  ///< equivalent to the steps of `entry` and `exit`, where they have this form
   SignalUse signals = SignalUse::never;
   std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
-  /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
+  /// Host buffers and the lanes that touch them; this alone keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;
-  std::optional<ProcessRoundsUse> process_rounds;  ///< of rounds that are no team's of the program
+  std::optional<ProcessRoundsUse> process_rounds;  ///< for rounds of a single process
 };
 
-/// The rounds of a plan, if it has such.
+/// Returns the rounds of a plan; nullptr if it has none.
 [[nodiscard]] inline const team::RoundPlan* rounds_of(const Plan& plan) noexcept {
   for (const PlannedStep& planned : plan.steps) {
     if (const auto* const step = std::get_if<RoundsStep>(&planned.step)) return step->rounds.get();

@@ -25,11 +25,11 @@ struct Move {
   std::uint64_t target_pitch = 0;
 };
 
-/// Adds a rectangle to a fan-out: a segment, and its source and targets behind the other pointers.
+/// Adds a rectangle to a fan-out: a segment, and its source and targets after the other pointers.
 void append(const Move& move, std::span<const Place> targets, std::vector<backend::FanOutSegment>& segments,
             std::vector<Place>& pointers);
 
-/// What is queued on `earlier` must be done before `later` goes on.
+/// An order between lanes: what is queued on `earlier` must be done before `later` goes on.
 struct LanePair {
   LaneId earlier = 0;
   LaneId later = 0;
@@ -41,7 +41,7 @@ struct LanePair {
 ///
 /// Steps run in the order they are added, each on its lane; lanes run concurrently. The builder makes a lane
 /// wait, before it first touches a buffer, for the buffer's home lane, and the home lane, after the last
-/// touch, for it. What lanes need from one another in between is said with `record` and `wait`, or `order`.
+/// touch, for it. The caller states other dependencies between lanes by `record` and `wait`, or `order`.
 class PlanBuilder {
  public:
   explicit PlanBuilder(const Problem& problem);
@@ -50,17 +50,17 @@ class PlanBuilder {
 
   [[nodiscard]] int device_of(LaneId lane) const noexcept { return plan_.lane_devices[lane]; }
 
-  /// A new lane beside an operand lane: work of the same device that may overlap with it.
+  /// Adds a lane beside an operand lane: work of the same device that may overlap with it.
   [[nodiscard]] LaneId side_lane(LaneId beside);
 
-  /// Pinned host memory for the duration of a launch.
+  /// Adds pinned host memory for the duration of a launch.
   [[nodiscard]] BufferId pinned_temporary(std::uint64_t bytes) { return temporary(host_lane, bytes); }
-  /// Likewise, memory of the lane's device.
+  /// Adds memory of the lane's device for the duration of a launch.
   BufferId temporary(LaneId lane, std::uint64_t bytes);
 
   [[nodiscard]] MarkId record(LaneId lane);
   void wait(LaneId lane, MarkId mark);
-  /// `later` waits for what was added on `earlier` so far. Nothing if they are one lane.
+  /// Makes `later` wait for what was added on `earlier` so far. Does nothing if they are one lane.
   void order(LaneId earlier, LaneId later);
 
   void copy(const CopyStep& step);
@@ -79,7 +79,7 @@ class PlanBuilder {
     add_on_all_lanes(RoundsStep{std::move(rounds)});
   }
 
-  /// The finished plan. The builder is empty afterwards.
+  /// Returns the finished plan. The builder is empty afterwards.
   [[nodiscard]] Plan finish(std::string transport, std::string algorithm);
 
  private:

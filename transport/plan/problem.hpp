@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-/// What a collective asks of a transport, free of addresses: buffers, where they live, and which bytes go
-/// where.
+/// Describes what a collective asks of a transport, free of addresses: buffers, where they live, and which
+/// bytes go where.
 ///
 /// Every collective, of one process or of a team, is a list of flows (bytes copied to one or more places) or
 /// a list of reductions (ordered sums, or by another operation, which is the same for all of a problem's).
@@ -57,8 +57,8 @@ struct Flow {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return row_bytes * rows; }
 };
 
-/// `count` elements: what the inputs are combined to, in order, goes to each of the outputs, which may be one
-/// of the inputs.
+/// Combines `count` elements of the inputs in order and writes the result to each of the outputs, which may
+/// be inputs.
 struct Reduction {
   DType dtype = DType::float32;
   std::uint64_t count = 0;
@@ -68,13 +68,13 @@ struct Reduction {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count * size_of(dtype); }
 };
 
-/// What a launch will look like: it decides which costs count.
+/// The way of launching, which decides which costs count.
 enum class LaunchMode : std::uint8_t {
   eager,       ///< the host issues every step, every time
   persistent,  ///< steps are recorded once and replayed as one graph
 };
 
-/// Of the option of calls and communicators: nothing means all.
+/// Converts the option of calls and communicators: no value means all.
 [[nodiscard]] inline std::uint32_t most_multiprocessors_of(std::optional<int> option) noexcept {
   return option ? static_cast<std::uint32_t>(*option) : backend::all_multiprocessors;
 }
@@ -86,36 +86,35 @@ struct Problem {
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
   ReduceKind reduce_kind = ReduceKind::sum;  ///< of the reductions
-  /// Multiprocessors that kernels of the call may hold at a time on each device; 0: there are to be no
-  /// kernels.
+  /// The most multiprocessors that kernels of the call may hold at a time on each device; 0: no kernels.
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.
   bool is_of_team = false;
   bool is_captured = false;  ///< the call becomes part of a graph
-  /// Some of the shape, and what is moved, is known only when the others rely on the call.
+  /// Some of the shape and of what is moved is known only when the others rely on the call.
   bool is_outline = false;
   std::vector<int> lane_devices;  ///< operand lanes
   std::vector<LaneId> homes;      ///< of each operand buffer
-  /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that is
-  /// allocated for first use elsewhere, that lane. By rounds of what a process does alone, it is its home.
+  /// The lane whose queued work must be done before a buffer may be touched: its home, or, for memory that is
+  /// allocated for first use elsewhere, that lane. In rounds of a single process it is the home.
   std::vector<LaneId> ready;
   LaneId root = host_lane;            ///< the root's lane
   std::vector<Place> places;          ///< pool for the ranges below
-  std::vector<Flow> flows;            ///< without empty ones
-  std::vector<Reduction> reductions;  ///< without empty ones
-  CallShape shape;                    ///< what choices go by
-  /// No output shares memory with what its lane gives to others. Otherwise bytes that are given may be
-  /// written by what is made of them, and by nothing else.
+  std::vector<Flow> flows;            ///< none is empty
+  std::vector<Reduction> reductions;  ///< none is empty
+  CallShape shape;                    ///< decides between algorithms
+  /// No output shares memory with what its lane sends to others. Otherwise an output may overwrite only the
+  /// bytes that it is made of.
   bool outputs_are_apart = false;
   /// Some local members' outputs are their inputs, in an exchange of equal parts: what comes from a lane is
-  /// written where as much was given to that lane. Only their own rank knows.
+  /// written where as much was sent to that lane. Only their own rank knows.
   bool is_all_to_all_in_place = false;
 
   [[nodiscard]] bool is_bounded() const noexcept {
     return most_multiprocessors != backend::all_multiprocessors;
   }
-  /// Bytes read once: of all flows, or of the results of the reductions.
+  /// Returns the bytes that are read once: of all flows, or of the results of the reductions.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     std::uint64_t total = 0;
     for (const Flow& flow : flows) total += flow.bytes();
@@ -123,15 +122,15 @@ struct Problem {
     return total;
   }
   [[nodiscard]] bool is_on_host(Place place) const noexcept { return homes[place.buffer] == host_lane; }
-  /// The device of a place that is not on the host.
+  /// Returns the device of a place that is not on the host.
   [[nodiscard]] int device_of(Place place) const noexcept { return lane_devices[homes[place.buffer]]; }
   [[nodiscard]] LaneId lane_of(Place place) const noexcept { return homes[place.buffer]; }
   [[nodiscard]] bool is_remote(LaneId lane) const noexcept { return lane_devices[lane] == remote_device; }
-  /// The entries of `places` that a range names.
+  /// Returns the entries of `places` that a range names.
   [[nodiscard]] std::span<const Place> places_of(PlaceRange range) const noexcept {
     return std::span(places).subspan(range.first, range.count);
   }
-  /// The output of a reduction that has one.
+  /// Returns the output of a reduction with one output.
   [[nodiscard]] Place output_of(const Reduction& reduction) const noexcept {
     return places[reduction.outputs.first];
   }

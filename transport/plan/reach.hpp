@@ -5,7 +5,7 @@
 
 namespace tutti::transport {
 
-/// Whether a device may read and write another's memory; true for itself.
+/// Tells whether a device may read and write another's memory; true for itself.
 using Reach = std::function<bool(int device, int peer)>;
 
 }  // namespace tutti::transport

@@ -13,8 +13,7 @@
 
 namespace tutti::transport {
 
-/// Which pairs of devices can be used directly, as far as this process knows. A runtime extension;
-/// thread-safe.
+/// Finds out which pairs of devices can access each other directly. A runtime extension; thread-safe.
 ///
 /// Testing waits for the device and allocates memory: on GPUs it breaks a stream capture that prohibits such
 /// calls to its thread. Ask about the pairs once before such a capture; answers are cached.
@@ -25,29 +24,29 @@ class Connectivity {
   Connectivity& operator=(const Connectivity&) = delete;
   ~Connectivity();
 
-  /// What the system reports and what is known, without testing.
+  /// Returns what the system reports and what is known, without testing.
   [[nodiscard]] PeerLink link(int device, int peer) const;
 
-  /// Whether `device` may read and write the memory of `peer` (true for itself): peer access is reported,
-  /// could be enabled and passed the self-test. The first question about an untested pair tests it, together
-  /// with all untested pairs of `among`, in a few milliseconds; a pair that fails is refused for good, with
-  /// one log line. Cached answers cost one atomic load.
+  /// Returns true if `device` may read and write the memory of `peer` (true for itself): peer access is
+  /// reported, could be enabled and passed the self-test. The first question about an untested pair tests it,
+  /// together with all untested pairs of `among`, in a few milliseconds; a pair that fails is refused for
+  /// good, with one log line. Cached answers cost one atomic load.
   ///
-  /// Without memory for the test, says so in the log, once, answers no, and tests at the next question.
+  /// If there is no memory for the test, it logs that once, returns false, and tests at the next question.
   /// Passes on failures of the devices that have nothing to do with the test.
   [[nodiscard]] bool direct(int device, int peer, std::span<const int> among);
 
   /// Tests every untested pair of the devices `among`, in both directions.
   void test(std::span<const int> among);
 
-  /// Why a pair is not direct, for `explain` and logs; empty if it is.
+  /// Returns why a pair is not direct, for `explain` and logs; empty if it is.
   [[nodiscard]] std::string reason(int device, int peer) const;
 
  private:
   [[nodiscard]] std::size_t index(int device, int peer) const noexcept;
   [[nodiscard]] PeerState state(int device, int peer) const noexcept;
 
-  // With `test_mutex_` held.
+  // `test_mutex_` must be held.
   [[nodiscard]] std::vector<DevicePair> enable_untested(std::span<const int> among);
   void create_streams(std::span<const DevicePair> pairs);
   void settle(DevicePair pair, PeerState state, const std::string& reason);

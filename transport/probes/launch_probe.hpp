@@ -11,22 +11,22 @@
 
 namespace tutti::transport {
 
-/// How work of several devices that waits for one another can be queued.
+/// Ways to queue work of several devices that waits for one another.
 enum class Launching : std::uint8_t {
   from_one_thread,  ///< launches return before their kernels end
-  /// They return when these end: TUTTI_LAUNCH_BLOCKING=1, CUDA_LAUNCH_BLOCKING=1, or a debugger or profiler
-  /// that does the same. Each device's kernels take a thread of their own.
+  /// Launches return when their kernels end: with TUTTI_LAUNCH_BLOCKING=1, CUDA_LAUNCH_BLOCKING=1, or a
+  /// debugger or profiler that does the same. Each device's kernels need a thread of their own.
   from_own_threads,
-  impossible,  ///< launches of one device keep those of another waiting as well
+  impossible,  ///< launches on one device also keep those on another waiting
 };
 
-/// For messages: what is the matter where launches block.
+/// Describes, for messages, a machine on which launches block.
 inline constexpr std::string_view launches_block =
     "kernel launches return only when the kernels have ended (TUTTI_LAUNCH_BLOCKING, CUDA_LAUNCH_BLOCKING, "
     "or a debugging or profiling tool)";
 
-/// Finds that out, by launches that would wait for ever if they were not bounded. A runtime extension;
-/// thread-safe.
+/// Finds out how to queue such work, by bounded launches that would otherwise wait for ever. A runtime
+/// extension; thread-safe.
 class LaunchProbe {
  public:
   explicit LaunchProbe(Runtime& runtime) : runtime_(runtime) {}
@@ -34,8 +34,8 @@ class LaunchProbe {
   LaunchProbe& operator=(const LaunchProbe&) = delete;
   ~LaunchProbe() = default;
 
-  /// Finds out once, on the first two of two devices or more, which speak for all. The first call waits for
-  /// streams of its own there, for a few seconds at most. It throws what the backend throws.
+  /// Returns the way to queue work, found once on the first two of two or more devices, which stand for all.
+  /// The first call waits for its own streams there, for a few seconds at most. Throws the backend's errors.
   [[nodiscard]] Launching find(std::span<const int> devices);
 
  private:

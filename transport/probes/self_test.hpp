@@ -12,34 +12,34 @@
 
 namespace tutti::transport {
 
-/// `device` accesses the memory of `peer`.
+/// A pair of devices of which `device` accesses the memory of `peer`.
 struct DevicePair {
   int device = -1;
   int peer = -1;
 };
 
-/// Finds out whether bytes arrive intact between devices with peer access: there are machines that report
-/// peer access and lose or damage data.
+/// Tests that bytes arrive intact between devices with peer access: some machines report peer access and lose
+/// or damage data.
 ///
 /// For every pair, the device writes a pattern of the pair's own into the peer's memory by kernel and another
 /// one by copy engine, and reads one of the peer's by kernel. Each device's memory is then copied to the host
 /// by that device, and every byte is checked. One upload, kernel and download per device; all devices work at
-/// once. Of very many pairs, on virtual devices, the patterns are shorter, and what does not fit into a
+/// once. With very many pairs, on virtual devices, the patterns are shorter, and what does not fit into a
 /// bounded amount of memory at once is tested in rounds.
 class SelfTest {
  public:
-  /// Allocates. `streams` has one stream per device of the runtime, used by nobody else; peer access of
-  /// `pairs` is enabled. Throws OutOfMemoryError.
+  /// Allocates the memory. `streams` has one stream per device of the runtime, used by nobody else; peer
+  /// access of `pairs` must be enabled. Throws OutOfMemoryError.
   SelfTest(Runtime& runtime, std::span<const backend::StreamRef> streams, std::span<const DevicePair> pairs);
   SelfTest(const SelfTest&) = delete;
   SelfTest& operator=(const SelfTest&) = delete;
   ~SelfTest();
 
-  /// What is wrong with each pair in words, in the order given; empty if all bytes arrived. Waits for the
-  /// streams.
+  /// Returns a description of the fault of each pair, in the order given; empty if all bytes arrived. Waits
+  /// for the streams.
   ///
-  /// Throws what the backend throws while work is enqueued. Asynchronous failures that were pending before,
-  /// or of devices all of whose bytes arrived, belong to other work and are passed on.
+  /// Throws the backend's errors while work is enqueued. Asynchronous failures that were pending before, or
+  /// of devices all of whose bytes arrived, belong to other work and are passed on.
   [[nodiscard]] std::vector<std::string> run();
 
  private:
@@ -56,7 +56,7 @@ class SelfTest {
     bool failed_the_test = false;
   };
   enum class Way : std::uint8_t { kernel_write, engine_write, kernel_read };
-  /// One pattern on its way into a slot, in one round.
+  /// A pattern that is written into a slot in one round.
   struct Transfer {
     std::size_t pair;  ///< index into `pairs_`
     Way way;

@@ -14,31 +14,32 @@
 
 namespace tutti::transport::team {
 
-/// A half of a message, and where its bytes are: `LinkHalf::member`'s own memory, without gaps.
+/// A half of a message, and its bytes in the memory of `LinkHalf::member`, without gaps.
 struct LinkTransfer {
   LinkHalf half;
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
-  /// Of what is received: where the device of `LinkHalf::peer` finds it; nullptr: nowhere.
+  /// For received messages: the address by which the device of `LinkHalf::peer` can write there; nullptr:
+  /// none.
   std::byte* invited_to = nullptr;
 };
 
-/// Queues what local members send to members of other ranks, and receive from them: one kernel for each local
-/// member that does. Keeps the memory of its lists from one batch to the next. One batch at a time.
+/// Queues messages from local members to members of other ranks and back: one kernel for each local member
+/// that has any. Keeps the memory of its lists from one batch to the next. One batch at a time.
 class LinkLauncher {
  public:
   LinkLauncher(Runtime& runtime, Team& team) : runtime_(runtime), team_(team) {}
   LinkLauncher(const LinkLauncher&) = delete;
   LinkLauncher& operator=(const LinkLauncher&) = delete;
 
-  /// `streams`: of the local members. Messages of more bytes than `direct_from` are written where they are
-  /// received, if their receiver says where: the same on all ranks. Throws what a launch throws: others wait
-  /// for what has not been launched.
+  /// Queues a batch on the local members' `streams`. Messages of more than `direct_from` bytes, the same on
+  /// all ranks, are written directly to the receiver's memory if it has sent its address. Throws the errors
+  /// of a launch, after which others wait for what has not been launched.
   void launch(Launching launching, bool is_captured, std::uint64_t direct_from,
               std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
 
  private:
-  /// What one local member does: a range of `parts_` and one of `messages_`.
+  /// One local member's share of a batch: a range of `parts_` and one of `messages_`.
   struct MemberTransfers {
     std::size_t local = 0;
     std::size_t first_part = 0;
@@ -49,15 +50,16 @@ class LinkLauncher {
 
   void divide(std::span<const LinkTransfer> transfers);
   void launch_member(const MemberTransfers& member, std::span<const backend::StreamRef> streams) const;
-  /// Where launches return only when kernels have ended: each in a thread of its own. Throws the first
-  /// failure, which ends the team: other members' kernels may wait for what has not been launched.
+  /// Launches each member's kernel in a thread of its own, for machines where launches return only when
+  /// kernels have ended. Throws the first failure, which ends the team: other members' kernels may wait for
+  /// what has not been launched.
   void launch_each_apart(std::span<const backend::StreamRef> streams) const;
 
   Runtime& runtime_;
   Team& team_;
   std::uint64_t direct_from_ = 0;            ///< of the batch
   std::vector<const LinkTransfer*> sorted_;  ///< of the batch
-  std::vector<MemberTransfers> members_;     ///< those that do something
+  std::vector<MemberTransfers> members_;     ///< those that have messages
   std::vector<backend::LinkPart> parts_;
   std::vector<backend::LinkMessage> messages_;
 };

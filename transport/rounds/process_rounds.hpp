@@ -15,31 +15,31 @@
 
 namespace tutti::transport::team {
 
-/// What one process does alone, by rounds among its own devices: one kernel of each device, which wait for
-/// one another there, in place of orders by events.
+/// Plans calls of a single process as rounds among its own devices: one kernel on each device, which wait for
+/// one another there, instead of orders by events.
 class ProcessRounds {
  public:
   ProcessRounds(Runtime& runtime, const Problem& problem) : runtime_(runtime), problem_(problem) {}
 
-  /// Whether rounds may be thought of: the problem is of several devices, each with one lane, it is launched
-  /// eagerly and not captured, and nobody has said that there shall be none.
+  /// Returns true if rounds are an option: the problem is of several devices, each with one lane, it is
+  /// launched eagerly and not captured, and they are not switched off.
   [[nodiscard]] bool are_in_question() const;
-  /// Why they should not carry it, as far as its size and what joins the devices say; empty: they should.
+  /// Returns why another way is better, given the size and what connects the devices; empty if rounds are.
   [[nodiscard]] std::string preference() const;
-  /// Why they cannot; empty if they can. Makes the devices' team if there is none. `reach` is asked for all
-  /// pairs.
+  /// Returns why rounds cannot carry the problem; empty if they can. Makes the devices' team if there is
+  /// none. `reach` is called for all pairs.
   [[nodiscard]] std::string refusal(const Reach& reach);
-  /// Whether a refusal may not hold another time.
+  /// Returns true if the refusal may not hold another time.
   [[nodiscard]] bool are_refused_for_now() const noexcept { return are_refused_for_now_; }
-  /// The plan, where there is no refusal. `otherwise`: the plan for launches that rounds cannot do, of
-  /// results that are allocated for their own streams.
+  /// Returns the plan; there must be no refusal. `otherwise` is the plan for launches that rounds cannot do,
+  /// of results that are allocated for their own streams.
   [[nodiscard]] Plan plan(Plan otherwise);
 
  private:
   [[nodiscard]] std::uint64_t largest_payload() const;
-  /// Each sum has one input of a device, and each broadcast goes to every other device once.
+  /// Returns true if each sum has one input of a device, and each broadcast goes to every other device once.
   [[nodiscard]] bool is_one_for_each_device() const;
-  /// The problem as that of a team whose members are the devices in ascending order.
+  /// Returns the problem as that of a team whose members are the devices in ascending order.
   [[nodiscard]] Problem problem_of_team() const;
 
   Runtime& runtime_;
@@ -50,7 +50,7 @@ class ProcessRounds {
   bool are_refused_for_now_ = false;
 };
 
-/// A launch of such rounds that may begin: nobody else launches rounds among these devices meanwhile.
+/// A turn to launch such rounds: nobody else launches rounds among these devices meanwhile.
 struct ProcessTurn {
   std::vector<backend::StreamRef> streams;  ///< by member
   std::vector<detail::IntrusivePtr<Storage>> temporaries;

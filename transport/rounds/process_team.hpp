@@ -20,21 +20,20 @@
 
 namespace tutti::transport::team {
 
-/// Devices of this process that carry out rounds of what it does alone: a team of one rank, whose calls
-/// nobody is told of, as nobody else makes them. They take turns; any thread may make them. They are
-/// never late, as a stream of the program's may take its time; but a device that has failed ends the team, so
-/// that the others do not wait for it.
+/// Runs rounds of a single process on its own devices, as a team of one rank whose calls are not announced to
+/// anybody. Callers take turns, from any thread. Calls are never late, as the program's streams may take
+/// their time; but a device that has failed ends the team, so that the others do not wait for it.
 ///
-/// A call's kernels wait for one another on the devices. So that they wait for hardly more than its events
-/// would have them wait for, nobody hands on what others have put, and a turn is given for streams alone on
-/// which no stream comes to follow another's calls: those of the call before, or any of the library's once
-/// that call is over. One wait is theirs alone: who puts bytes gets no more than eight rounds ahead of those
-/// who take them. Who gives memory waits for its readers, as it would by events.
+/// A call's kernels wait for one another on the devices. To wait for hardly more than events would, no member
+/// relays what others have put, and a turn is granted only if no stream has to follow another's calls: for
+/// the streams of the call before, or for any of the library's once that call is over. One wait remains that
+/// events do not have: a member that puts bytes gets no more than eight rounds ahead of those that take them.
+/// A member that exposes memory waits for its readers, as it would with events.
 class ProcessTeam {
  public:
-  /// `devices` are two or more, ascending; where kernels are launched from one thread. Waits for streams of
-  /// its own there. Throws Error(unsupported) if they do not reach one another's memory, and what the
-  /// backend throws.
+  /// Forms the team of `devices`, two or more in ascending order, on a machine where kernels are launched
+  /// from one thread. Waits for its own streams there. Throws Error(unsupported) if they do not reach one
+  /// another's memory, and the backend's errors.
   ProcessTeam(Runtime& runtime, std::span<const int> devices);
   ProcessTeam(const ProcessTeam&) = delete;
   ProcessTeam& operator=(const ProcessTeam&) = delete;
@@ -43,17 +42,17 @@ class ProcessTeam {
 
   [[nodiscard]] const TeamCapabilities& capabilities() const noexcept { return capabilities_; }
 
-  /// As `RoundLauncher::may_expose`.
+  /// Works like `RoundLauncher::may_expose`.
   [[nodiscard]] bool may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
     return launcher_.may_expose(plan, addresses);
   }
-  /// Nobody else has a turn while the lock is held. It is not held where rounds cannot be launched now on
-  /// these streams, one for each device, none of which is being captured.
+  /// Takes a turn: nobody else has one while the lock is held. The lock is not held if rounds cannot be
+  /// launched now on these streams, one for each device, none of which may be captured.
   [[nodiscard]] std::unique_lock<std::mutex> take_turn(std::span<const backend::StreamRef> streams);
 
-  /// In a turn: has `queue` launch the rounds of a call, as it is told, on the streams of the turn, which
-  /// need not be made to follow the calls before. What it throws ends the team, as other devices may wait for
-  /// what has not been launched; no turns are given from then on.
+  /// Launches the rounds of a call in a turn: calls `queue` to launch them on the streams of the turn, which
+  /// need not be made to follow the calls before. An exception of `queue` ends the team, as other devices may
+  /// wait for what has not been launched; no turns are granted from then on.
   template <class Queue>
   void launch(std::span<const backend::StreamRef> streams, const Queue& queue) {
     try {
@@ -77,11 +76,11 @@ class ProcessTeam {
   TeamCapabilities capabilities_;
 };
 
-/// The teams of a process's own devices, by set of devices: made when first needed, and kept as long as the
-/// runtime. A runtime extension; thread-safe.
+/// Creates the teams of a process's own devices, by set of devices, when they are first needed, and keeps
+/// them as long as the runtime. A runtime extension; thread-safe.
 class ProcessTeams {
  public:
-  /// Every team's kernels need room on a device of their own while they wait, and windows memory.
+  /// The most teams: every team's kernels need resources on a device while they wait, and windows memory.
   static constexpr std::size_t most_teams = 4;
 
   explicit ProcessTeams(Runtime& runtime);
@@ -94,7 +93,7 @@ class ProcessTeams {
     std::string refusal{};    ///< why there is none
     bool is_for_now = false;  ///< there may be one later
   };
-  /// The team of `devices`, two or more, ascending.
+  /// Returns the team of `devices`, two or more in ascending order.
   [[nodiscard]] Found find_or_make(std::span<const int> devices);
 
  private:

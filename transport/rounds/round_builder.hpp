@@ -15,29 +15,29 @@
 
 namespace tutti::transport::team {
 
-/// Adds `member` if it is not among them yet.
+/// Adds `member` if it is not in the list yet.
 void add_once(std::vector<std::uint32_t>& members, LaneId member);
 
-/// A round under construction, all members' parts: what `plan_rounds` builds with.
+/// Builds a round, all members' parts, for `plan_rounds`.
 class RoundBuilder {
  public:
   RoundBuilder(const TeamWork& work, std::size_t members, const RoundLimits& limits);
 
-  /// Has the source's member offer a rectangle, and `target`'s member copy it; or, if flows are written, has
-  /// `target`'s member give it, and the source's member copy.
+  /// Lets the source's member offer a rectangle and `target`'s member copy it; or, if flows are written, lets
+  /// `target`'s member expose it and the source's member copy.
   void copy(const Move& move, Place target);
-  /// Has the member of the first output add. There are further outputs with the protocol `direct` alone.
+  /// Lets the member of the first output add. Only the protocol `direct` has further outputs.
   void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, std::span<const Place> outputs);
-  /// Whether the round can be carried out.
+  /// Returns true if the round can be carried out.
   [[nodiscard]] bool fits() const;
-  /// Brings the work in order, when all has been added.
+  /// Orders the work when all has been added.
   void finish();
 
-  /// The round hands on the sums of the one before.
+  /// Marks the round as one that relays the sums of the one before.
   void make_relay() { is_relay_ = true; }
   [[nodiscard]] bool is_relay() const { return is_relay_; }
 
-  /// Whether members write to what others give.
+  /// Returns true if members write to memory that others expose.
   [[nodiscard]] bool writes_exposed() const { return writes_exposed_; }
 
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
@@ -49,20 +49,20 @@ class RoundBuilder {
  private:
   using Table = RoundPart::Table<backend::FanOutSegment>;
   using Rectangle = std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
-  /// What a member puts into inboxes.
+  /// A rectangle that a member puts into inboxes.
   struct Message {
     Move move;
     std::vector<Place> targets;
   };
 
-  // Buffers beyond the work's: see `RoundPlan`.
+  // Buffers after the work's own: see `RoundPlan`.
   [[nodiscard]] std::size_t first_own_source() const { return work_.homes.size() + parts_.size(); }
   [[nodiscard]] std::size_t first_inbox() const { return first_own_source() + work_.homes.size(); }
   [[nodiscard]] std::size_t first_exposed() const { return first_inbox() + parts_.size(); }
   [[nodiscard]] Place own(Place source) const {
     return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
   }
-  /// A target of copies by its own member.
+  /// Returns the place of a target of copies by its own member.
   [[nodiscard]] Place kept(Place target) const {
     return limits_.protocol == Protocol::direct ? own(target) : target;
   }
@@ -74,7 +74,7 @@ class RoundBuilder {
   [[nodiscard]] Place offer(const Move& move, LaneId reader);
   /// Puts a rectangle, packed, into the slot of the source's member, once.
   [[nodiscard]] Place put(const Move& move);
-  /// Gives readers the memory that a place is in.
+  /// Exposes the memory that a place is in to the readers.
   [[nodiscard]] Place expose(Place source);
   /// Sends a rectangle into the reader's inbox, once.
   [[nodiscard]] Place send(const Move& move, LaneId reader);
@@ -85,27 +85,28 @@ class RoundBuilder {
   [[nodiscard]] bool writes_flows() const {
     return limits_.writes_flows && limits_.protocol == Protocol::direct;
   }
-  /// Every member copies from the member after it first (`shares.hpp`), and from those before it later; or,
-  /// if flows are written, to them. What it has itself comes last; if that is much, it is copied slice by
-  /// slice beside the rest, as it takes another way.
+  /// Orders copies so that every member copies from the member after it first (`shares.hpp`), and from those
+  /// before it later; or, if flows are written, to them. Its own bytes come last; if they are many, they are
+  /// copied slice by slice beside the rest, as they take another way.
   void stagger();
-  /// Likewise every member writes to the member after it first, as long as it need not put in the order in
-  /// which it adds.
+  /// Orders messages so that every member writes to the member after it first, as long as it need not put in
+  /// the order in which it adds.
   void stagger_messages();
-  /// Or the k-th segment that a member copies comes from where the k-th that it puts goes to: both are as
-  /// long then, and may be the same memory. What it has itself comes last.
+  /// Orders copies so that the k-th segment that a member copies comes from where the k-th that it puts goes
+  /// to: both are as long then, and may be the same memory. Its own bytes come last.
   void order_as_put();
-  /// From the member after `member` on: 0 for that one, and the most for `member` itself.
+  /// Returns the distance from the member after `member` to `other`: 0 for that member, and the most for
+  /// `member` itself.
   [[nodiscard]] std::size_t steps_between(std::size_t member, std::size_t other) const;
-  /// The member whose slot or memory a source of `reader`, or a target if flows are written, is in.
+  /// Returns the member whose slot or memory contains a source of `reader`, or a target if flows are written.
   [[nodiscard]] std::size_t owner(Place place, std::size_t reader) const;
-  /// The first slices of all segments, then the second ones, and so on.
+  /// Reorders slices: the first ones of all segments, then the second ones, and so on.
   static void cut_into_slices(Table& table);
-  /// Whether the member's sums, if it puts something too, may be written before all of that is put.
+  /// Returns true if the member's sums may be written before all that it puts has been put.
   [[nodiscard]] bool may_write_what_it_puts(std::size_t member) const;
-  /// Each sum has as its own input what is put at the same place in the list.
+  /// Returns true if each sum's own input is what is put at the same place in the list.
   [[nodiscard]] bool puts_what_it_adds(std::size_t member) const;
-  /// Sums lie as the own inputs whose memory they may share, and none of these is put.
+  /// Returns true if sums lie like the own inputs whose memory they may share, and none of these is put.
   [[nodiscard]] bool keeps_what_it_adds(std::size_t member) const;
   [[nodiscard]] std::span<const Place> inputs_of(const RoundPart& part,
                                                  const backend::OrderedReductionSegment& segment) const {
@@ -118,15 +119,15 @@ class RoundBuilder {
   std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
   std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
   std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
-  /// By member: the bytes that it copies within its own memory, and those of the sums that it makes. Other
-  /// members may not know of such copies; but where there are others, the same bytes are sent to them, so
-  /// that all come to the same `fits`.
+  /// By member: the bytes that it copies within its own memory, plus those of the sums that it makes. Other
+  /// members may not know of such copies; but if there are others, the same bytes are sent to them, so that
+  /// `fits` is the same for all.
   std::vector<std::uint64_t> kept_;
-  bool is_single_rows_ = true;  ///< all that is copied
+  bool is_single_rows_ = true;  ///< of all copies
   bool is_relay_ = false;
   bool writes_exposed_ = false;
   std::vector<bool> has_part_;
-  std::map<Rectangle, std::uint64_t> put_;     ///< to the place in the slot, or the number of the message
+  std::map<Rectangle, std::uint64_t> put_;     ///< the place in the slot, or the number of the message
   std::map<BufferId, std::uint64_t> exposed_;  ///< the number of each buffer's address
 };
 

@@ -13,56 +13,56 @@
 #include <memory>
 #include <string>
 
-/// How a team's calls go, by what they move. Nothing here depends on the rank.
+/// Chooses how a team's calls are carried out, from what they move. The choice does not depend on the rank.
 namespace tutti::transport::team {
 
 class TeamNccl;
 
-/// What a team can do, as far as choices and plans depend on it: the same on all ranks, but for which members
-/// are local.
+/// A team's capabilities, as far as choices and plans depend on them: the same on all ranks, except for which
+/// members are local.
 struct TeamCapabilities {
   BackendKind backend = BackendKind::host;
   backend::TeamWindowLayout layout{};
-  /// Operands that a rank can give for the others to read; 0: none.
+  /// The most operands that a rank can expose; 0: none.
   std::size_t most_exposed = 0;
-  /// Members may hand on what they have got: then these wait for one another's streams, too.
+  /// Members may relay what they have received: then members wait for one another's streams, too.
   bool may_relay = true;
   std::size_t most_members_of_a_rank = 1;
   std::size_t first_local = 0;
   std::size_t local_count = 0;
   bool spans_hosts = false;
-  /// What windows are made of: p2p in device memory, staged in the host's, and then why not p2p.
+  /// The kind of windows: p2p in device memory, or staged in the host's, with the reason why not p2p.
   TransportKind windows = TransportKind::staged;
   std::string windows_reason{};
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< that a kernel may hold
-  std::shared_ptr<TeamNccl> nccl{};                                   ///< none: it carries nothing
-  std::string nccl_refusal{};                                         ///< why not
+  std::shared_ptr<TeamNccl> nccl{};                                   ///< none: NCCL carries nothing
+  std::string nccl_refusal{};                                         ///< the reason for that
 };
 
 struct RoundChoice {
   Protocol protocol = Protocol::slots;
-  /// Each member, but the root where there is one, gets or adds a share of what others want, and hands it on
+  /// Each member, but the root where there is one, gets or adds a share of what others want, and relays it
   /// with low latency.
   bool is_relayed = false;
-  /// Directly, members write what they have to where it goes, in place of reading what others have.
+  /// In a direct round, members write to the destination instead of reading from the source.
   bool is_written = false;
 
   friend bool operator==(const RoundChoice&, const RoundChoice&) = default;
 };
 
-/// Messages through slots are cut into pieces of so many bytes.
+/// Returns the bytes of the pieces into which messages through slots are cut.
 [[nodiscard]] std::uint64_t message_bytes(const TeamCapabilities& capabilities) noexcept;
 
-/// Messages from one member to another of more bytes than so many are written where they are received, if
-/// that can be: the same on all ranks.
+/// Returns the size above which messages from one member to another are written directly to the receiver's
+/// memory, if possible: the same on all ranks.
 [[nodiscard]] std::uint64_t direct_messages_from(const TeamCapabilities& capabilities) noexcept;
 
-/// Which rounds carry a call of this shape best, if rounds do.
+/// Returns the rounds that carry a call of this shape best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape,
                                         const TeamCapabilities& capabilities) noexcept;
 
-/// What a member may send or receive in low-latency rounds, of calls on one tensor: of the collective with
-/// the least, and of that with the most. 0 where there are no such rounds.
+/// The most bytes that a member may send or receive in low-latency rounds of calls on one tensor: for the
+/// collective with the lowest limit, and for that with the highest. 0 where there are no such rounds.
 struct LowLatencyLimits {
   std::uint64_t least = 0;
   std::uint64_t most = 0;
@@ -70,11 +70,11 @@ struct LowLatencyLimits {
 [[nodiscard]] LowLatencyLimits low_latency_limits(std::size_t members,
                                                   const TeamCapabilities& capabilities) noexcept;
 
-/// Why `rounds` have been chosen, for people to read.
+/// Explains why `rounds` have been chosen.
 [[nodiscard]] std::string reason_for(const CallShape& shape, const TeamCapabilities& capabilities,
                                      RoundChoice rounds);
 
-/// Whether `rounds` are as fast as NCCL.
+/// Returns true if `rounds` are as fast as NCCL.
 [[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamCapabilities& capabilities,
                                      RoundChoice rounds) noexcept;
 

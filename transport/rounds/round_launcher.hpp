@@ -17,7 +17,7 @@
 namespace tutti::transport::team {
 
 /// Carries out the local members' parts of plans, one call after another, on their streams. The calls come in
-/// the same order on all ranks, as `CallLog::post` sees to.
+/// the same order on all ranks, which `CallLog::post` ensures.
 class RoundLauncher {
  public:
   RoundLauncher(Runtime& runtime, Team& team)
@@ -31,55 +31,55 @@ class RoundLauncher {
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
-  /// Has all `streams` join the capture that one of them is in, if it is in any, ahead of `begin`: what is
-  /// allocated for them meanwhile is memory of the graph.
+  /// Makes all `streams` join the capture that one of them is in, if any, ahead of `begin`: what is allocated
+  /// for them meanwhile is memory of the graph.
   void join_capture(std::span<const backend::StreamRef> streams) { is_captured_ = capture_.begin(streams); }
-  /// Comes before anything else of a call but that. Throws what ended the team. Makes `streams`, one per
-  /// local member, follow the calls before. If one of them is being captured, the others join the capture,
-  /// and the calls before it are left alone: who launches the graph orders it with them.
+  /// Begins a call; only `join_capture` may come before it. Throws the error that has ended the team. Makes
+  /// `streams`, one per local member, follow the calls before. If one of them is being captured, the others
+  /// join the capture and do not follow the calls before: whoever launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
-  /// Whether a call on `streams`, of which none is being captured, makes no stream wait for another: they are
-  /// the ones of the call before. Other streams of the library's may follow once that call is over, which is
-  /// forgotten then.
+  /// Returns true if a call on `streams`, none of which may be captured, makes no stream wait for another:
+  /// they are the ones of the call before. Other streams of the library may follow once that call is over;
+  /// the launcher then forgets it.
   [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
-  /// Of a team of one rank, which opens nothing: whether the members can be given the memory at `addresses`,
-  /// by buffer, that the plan's parts give: it is aligned, and of their devices' caching allocators, which
-  /// have made it reachable. Thread-safe.
+  /// Returns true if the members can expose the memory at `addresses`, by buffer, that the plan's parts
+  /// expose: it is aligned, and of their devices' caching allocators, which have made it reachable. For teams
+  /// of one rank, which open nothing. Thread-safe.
   [[nodiscard]] bool may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const;
   /// Queues the local members' parts. The binding has addresses by buffer of the plan's work and lanes by
-  /// member; those of other ranks' members are not looked at. What they point to stays alive until the
-  /// streams have passed. What the plan gives has been added to the team's registrations, or `may_expose` has
-  /// said that it can be given.
+  /// member; those of other ranks' members are not used. Their memory stays alive until the streams have
+  /// passed. What the plan exposes must have been added to the team's registrations, or `may_expose` must
+  /// have returned true.
   void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
-  /// Marks a call that needs no rounds: it is complete when the local members' `lanes` have come here.
+  /// Marks a call that needs no rounds: it is complete when the local members' `lanes` have come to this
+  /// point.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
   /// Ends a call, when everything of it has been queued, or as much as there will be if it has failed. Here
-  /// and in `begin`, one stream may stand for all members: of work that is queued on it for all of their
-  /// devices.
+  /// and in `begin`, one stream may stand for all members, if work for all of their devices is queued on it.
   void end(std::span<const backend::StreamRef> streams);
-  /// Leaves a call that has begun and may not have come to its end: a capture that its streams are in goes on
-  /// without it.
+  /// Abandons a call that has begun and may not have ended: a capture that its streams are in goes on without
+  /// it.
   void abandon() noexcept { capture_.abandon(); }
 
-  /// Notes how far the streams of the last call have to come, for `has_passed`: behind what others have
-  /// queued since, unless calls are marked as they are made.
+  /// Marks how far the streams of the last call have to come for `has_passed`: after what others have queued
+  /// since, unless calls are marked as they are made.
   void mark() noexcept;
   [[nodiscard]] bool marks_calls() const noexcept { return marks_calls_; }
-  /// Whether they have come there, or have failed.
+  /// Returns true if the streams have come to the mark, or have failed.
   [[nodiscard]] bool has_passed() const noexcept;
-  /// Throws what has failed on the devices since somebody asked.
+  /// Throws failures on the devices since the last check.
   void check() const;
-  /// Whether graphs may hold work of its calls, on whatever streams they are launched.
+  /// Returns true if graphs may hold work of its calls, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
   [[nodiscard]] Launching launching() const noexcept { return launching_; }
-  /// A stream of the capture that the call belongs to, if any.
+  /// Returns a stream of the capture that the call belongs to, if any.
   [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {
     return is_captured_ ? std::optional(capture_.origin()) : std::nullopt;
   }
 
  private:
-  /// Where a local member's calls have got to. A stream that is not the library's may be destroyed, and its
-  /// handle be another's, before the next call: an event stands for it.
+  /// The point that a local member's calls have reached. A stream that is not the library's may be destroyed,
+  /// and its handle reused, before the next call: an event stands for it.
   struct Latest {
     backend::StreamRef stream;
     bool is_owned = false;  ///< by the library
@@ -89,7 +89,7 @@ class RoundLauncher {
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
 
-  /// A part in the backend's terms, and the pointer tables that it points to.
+  /// A part in the backend's form, and the pointer tables that it points to.
   struct Task {
     backend::TeamRound round;
     std::vector<std::byte*> puts;
@@ -98,12 +98,12 @@ class RoundLauncher {
     std::vector<std::byte*> exposed;
   };
 
-  /// A task, and that of its relay.
+  /// A task and its relay's task.
   struct Tasks {
     Task task;
     Task relay;
   };
-  /// What one launch carries out.
+  /// The arguments of one launch.
   struct Launch {
     std::uint64_t sequence;
     const RoundPlan& plan;
@@ -112,24 +112,24 @@ class RoundLauncher {
     backend::Reducing reducing;
     std::uint32_t most_multiprocessors;
   };
-  /// All parts of local members, in one thread.
+  /// Launches all parts of local members from one thread.
   void launch_in_turn(const Launch& launch);
-  /// Each local member's parts in a thread of its own. Throws the first failure, which ends the team: others
-  /// wait for what has not been launched.
+  /// Launches each local member's parts in a thread of its own. Throws the first failure, which ends the
+  /// team: others wait for what has not been launched.
   void launch_apart(const Launch& launch);
-  /// Queues the local member's part number `next`, with its relay if it has one, by `tasks`, which are used
-  /// again and again. Returns the number of the part after these.
+  /// Queues the local member's part number `next`, with its relay if it has one. `tasks` are reused memory.
+  /// Returns the number of the part after these.
   std::size_t launch_part(const Launch& launch, std::size_t local, std::size_t next, Tasks& tasks) const;
-  /// Part number `index` of a local member, in `task`.
+  /// Prepares part number `index` of a local member in `task`.
   void prepare(Task& task, const Launch& launch, std::size_t local, std::size_t index) const;
-  /// What each reader is told of the memory that the part gives.
+  /// Collects the addresses by which each reader finds the memory that the part exposes.
   void expose(const RoundPart& part, std::span<std::byte* const> addresses,
               std::vector<std::byte*>& exposed) const;
 
   Runtime& runtime_;
   Team& team_;
   Launching launching_;
-  bool marks_calls_;               ///< on all streams, where that costs next to nothing
+  bool marks_calls_;               ///< on all streams, where that is nearly free
   std::uint64_t rounds_ = 0;       ///< of all calls so far
   std::vector<Latest> latest_;     ///< of local members; empty before the first call
   bool is_latest_marked_ = false;  ///< by `may_follow_on`

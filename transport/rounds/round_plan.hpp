@@ -11,24 +11,24 @@
 #include <span>
 #include <vector>
 
-/// Work of a team as rounds through its members' windows (`backend/team_round.hpp`).
+/// Plans a team's work as rounds through its members' windows (`backend/team_round.hpp`).
 namespace tutti::transport::team {
 
 /// A problem of a team in stages, shared among its members. Lane m is member m's; every buffer belongs to a
-/// member. Made of the problem's pools, and of buffers for shares that are handed on.
+/// member. It has the problem's pools, and buffers for shares that are relayed.
 struct TeamWork {
-  /// Sums, then flows. A flow may carry what an earlier stage, or the sums of its own, have written.
+  /// Sums, then flows. A flow may carry what an earlier stage, or the stage's own sums, have written.
   struct Stage {
-    /// Inputs of any members. The first output's member adds; others are outputs of its own at the same bytes
-    /// of the other members.
+    /// Inputs may be any members'. The first output's member adds; further outputs are its own, at the same
+    /// bytes of the other members.
     std::vector<Reduction> reductions;
     std::vector<Flow> flows;  ///< to any members, the source's own included
   };
 
-  bool outputs_are_apart = false;       ///< as `Problem` says it
-  bool is_all_to_all_in_place = false;  ///< likewise
+  bool outputs_are_apart = false;       ///< see `Problem`
+  bool is_all_to_all_in_place = false;  ///< see `Problem`
   std::vector<LaneId> homes;            ///< of each buffer
-  /// Bytes of each of the last buffers, which are no operands: memory of members for what they hand on.
+  /// Bytes of each of the last buffers, which are no operands: memory in which members keep what they relay.
   std::vector<std::uint64_t> share_bytes;
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows
   std::vector<Stage> stages;
@@ -42,20 +42,19 @@ struct TeamWork {
   }
 };
 
-/// How bytes come from one member to another (`backend/team_round.hpp`).
+/// The way in which bytes come from one member to another (`backend/team_round.hpp`).
 enum class Protocol : std::uint8_t {
   slots,
-  direct,       ///< nothing is put: members read, and write, what others give
+  direct,       ///< nothing is put: members read, and write, memory that others expose
   low_latency,  ///< through inboxes
 };
 
-/// One member's part in one round. Places of targets are in the work's buffers, in slots or in inboxes: the
-/// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
-/// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
-/// that other members give: that is buffer `RoundPlan::exposed_buffer(number)`, with the number of its
-/// address
-/// (`backend::SourcePlace`). So are outputs of reductions that have several, and directly targets of copies.
-/// What is put comes from the work's buffers.
+/// One member's part in one round. Targets are in the work's buffers, in slots or in inboxes: the slot of
+/// member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources are in
+/// slots or inboxes; in own buffers, where buffer b is `RoundPlan::own_source(b)`; or in memory that other
+/// members expose, which is buffer `RoundPlan::exposed_buffer(number)`, with the number of its address
+/// (`backend::SourcePlace`). The same holds for outputs of reductions with several outputs, and in direct
+/// rounds for targets of copies. What is put comes from the work's buffers.
 struct RoundPart {
   template <class Segment>
   struct Table {
@@ -71,15 +70,15 @@ struct RoundPart {
   Table<backend::FanOutSegment> copies;
   Table<backend::OrderedReductionSegment> reductions;  ///< or else `copies`
   DType dtype = DType::float32;                        ///< of the sums
-  std::uint32_t input_count = 0;                       ///< likewise
-  std::uint32_t output_count = 1;                      ///< likewise
-  std::vector<BufferId> exposed;                       ///< the member's buffers that readers are given
-  /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
+  std::uint32_t input_count = 0;                       ///< of the sums
+  std::uint32_t output_count = 1;                      ///< of the sums
+  std::vector<BufferId> exposed;                       ///< the member's buffers that are exposed to readers
+  /// Relays the sums of the member's previous part, which is of the previous round, or takes such sums:
   /// `backend::TeamRound::relay`.
   bool is_relay = false;
 };
 
-/// What one process needs to carry out its members' parts. All processes make their plans from the same work
+/// The parts that one process carries out for its members. All processes make their plans from the same work
 /// and agree on the rounds.
 struct RoundPlan {
   std::size_t operand_count = 0;
@@ -87,12 +86,12 @@ struct RoundPlan {
   std::size_t first_local = 0;  ///< the member whose parts come first
   std::uint32_t round_count = 0;
   Protocol protocol = Protocol::slots;
-  bool writes_exposed = false;                ///< members write to what others give
+  bool writes_exposed = false;                ///< members write to memory that others expose
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
-  /// By local member: buffers that it gives in some round, each once.
+  /// By local member: buffers that it exposes in some round, each once.
   std::vector<std::vector<BufferId>> exposed;
 
-  /// How much memory the plan takes, about.
+  /// Returns the memory that the plan takes, approximately.
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
     return static_cast<BufferId>(operand_count + member);
@@ -109,37 +108,37 @@ struct RoundPlan {
 };
 
 struct RoundLimits {
-  /// What a member should put into a slot: larger messages are cut, so that rounds overlap.
+  /// The bytes that a member should put into a slot: larger messages are cut, so that rounds overlap.
   std::uint64_t message_bytes = 0;
-  Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
-  /// Directly, who has the source of a flow writes it to all targets, in place of being read.
+  Protocol protocol = Protocol::slots;  ///< used if it can carry the work
+  /// In direct rounds, the member that has the source of a flow writes it to all targets, instead of being
+  /// read.
   bool writes_flows = false;
-  /// The layout of the windows. What a member puts fits its slot, what it gives has its place there, and in a
-  /// low-latency round it sends, receives, keeps and adds no more than an inbox holds.
+  /// The layout of the windows. What a member puts must fit its slot, what it exposes has its place there,
+  /// and in a low-latency round it sends, receives, keeps and adds no more than an inbox holds.
   backend::TeamWindowLayout layout{};
 };
 
-/// The plan of `work` among `members`, for the `local_count` of them that start at `first_local`.
+/// Returns the plan of `work` among `members`, for the `local_count` of them that start at `first_local`.
 ///
-/// Every flow is put once by its source and read by all its targets, but for what stays on a member. Every
+/// Every flow is put once by its source and read by all its targets, except what stays on a member. Every
 /// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: so the
-/// result does not depend on how the work is cut into rounds. The rounds of a stage are as many as its
-/// largest message needs.
+/// result does not depend on how the work is cut into rounds. A stage has as many rounds as its largest
+/// message needs.
 ///
-/// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
-/// type. What others read in a stage, its local member must not write in that stage: bytes of inputs that are
-/// outputs as well belong to one share, which only their member reads. Who adds writes all outputs of a sum;
+/// In direct rounds nothing is put, and a stage takes one round for its flows and one for its sums of each
+/// element type. A member must not write in a stage what others read there: bytes of inputs that are outputs
+/// as well belong to one share, which only their member reads. The adding member writes all outputs of a sum;
 /// in other protocols, flows bring it to the further ones. If flows are written, no target of a stage may
 /// share memory with a source in it, unless that is the same bytes.
 ///
-/// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
-/// once, into the inboxes of all who read it. Where the flows of a
-/// stage hand on its sums, they are a relay.
+/// Low-latency rounds are as many as direct ones. Everything is a single row, and every rectangle is put
+/// once, into the inboxes of all its readers. Where the flows of a stage pass on its sums, they are a relay.
 ///
 /// What a protocol cannot carry goes through slots.
 [[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_local,
                                     std::size_t local_count, const RoundLimits& limits);
-/// One round without data, in which everyone waits for everyone.
+/// Returns one round without data, in which every member waits for every other.
 [[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_local, std::size_t local_count);
 
 }  // namespace tutti::transport::team

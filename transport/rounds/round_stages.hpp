@@ -8,14 +8,14 @@
 
 namespace tutti::transport::team {
 
-/// A team's problem as work in stages, shared among its members (`transport/plan/shares.hpp`).
+/// Returns a team's problem as work in stages, shared among its members (`transport/plan/shares.hpp`).
 ///
-/// Sums with an output on every member: small ones are made by every member for itself, in one round. Larger
-/// ones are cut into stages of about one message, and these into a share for each member, who sums it and
-/// gives it to the others. Relayed sums of a root: each member but the root makes a share, in memory of its
-/// own, and hands it on. A relayed broadcast: the root sends each other member a share, who hands it on to
-/// the rest, so that the root sends once what it would else send to all. Everything else is done as it
-/// stands.
+/// Small sums with an output on every member are made by every member for itself, in one round. Larger ones
+/// are cut into stages of about one message, and these into a share for each member, which sums it and sends
+/// it to the others. Relayed sums of a root: each member but the root makes a share, in memory of its own,
+/// and passes it on. A relayed broadcast: the root sends each other member a share, which that member passes
+/// on to the rest, so that the root sends once what it would otherwise send to all. Everything else stays as
+/// it is.
 [[nodiscard]] TeamWork share_work(const Problem& problem, bool is_relayed, const RoundTuning& tuning);
 
 }  // namespace tutti::transport::team

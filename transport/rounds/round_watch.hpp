@@ -10,16 +10,16 @@
 
 namespace tutti::transport::team {
 
-/// Tells who watches streams (`backend::WatchCalls`) what rounds mean that are about to be queued: what
-/// members put, and what others read of the memory that they give; and which local members' streams follow
-/// which others' earlier work when they come to write. `streams` are the local members'. Called only
-/// where somebody watches.
+/// Tells the stream sanitizer (`backend::WatchCalls`) what rounds that are about to be queued mean: what
+/// members put, and what others read of the memory that they expose; and which local members' streams follow
+/// which others' earlier work when they come to write. `streams` are the local members'. Called only if
+/// streams are watched.
 void tell_of_rounds(backend::Backend& backend, const RoundPlan& plan, const backend::TeamWindowLayout& layout,
                     std::span<std::byte* const> addresses, std::span<const backend::StreamRef> streams);
 
-/// Which local members follow which others by the rounds of `plan`, by index among the local ones: those
-/// whose messages they read, and those who have read what they gave, and whom these follow by then. With
-/// members in other processes, whose plans are not known here, all follow all.
+/// Returns which local members follow which others by the rounds of `plan`, by index among the local ones:
+/// those whose messages they read, and those that have read what they exposed. If other processes have
+/// members, whose plans are unknown here, all follow all.
 [[nodiscard]] std::vector<backend::MeetingOrder> orders_after(const RoundPlan& plan);
 
 }  // namespace tutti::transport::team

@@ -7,8 +7,8 @@
 
 namespace tutti::transport::team {
 
-/// A team's problem by rounds, of the kind that suits it best; its reasons say why that one. Carries
-/// everything, a barrier and nothing at all included. The same on all ranks but for which parts are here.
+/// Plans a team's problem by the rounds that suit it best; the plan's reasons say why. Carries everything,
+/// including a barrier and empty problems. The same on all ranks except for which parts are local.
 [[nodiscard]] Plan lower_rounds(const Problem& problem, const TeamCapabilities& capabilities);
 
 }  // namespace tutti::transport::team

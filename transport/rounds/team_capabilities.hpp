@@ -7,7 +7,7 @@
 
 namespace tutti::transport::team {
 
-/// What the team can do but for NCCL.
+/// Returns the team's capabilities without NCCL.
 [[nodiscard]] inline TeamCapabilities capabilities_of(const Team& team, BackendKind backend) {
   const Windows& windows = team.windows();
   const bool may_expose = team.settings().is_direct && team.registrations() != nullptr;

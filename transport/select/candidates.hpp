@@ -9,37 +9,38 @@
 #include <string>
 #include <string_view>
 
-/// The table that `select` chooses by.
+/// Holds the table that `select` chooses by.
 namespace tutti::transport {
 
-/// One row of the table: a transport, whether it can carry the problem, and whether it is its turn.
+/// A row of the table: a transport, whether it can carry the problem, and whether it is preferred.
 struct Candidate {
   TransportKind kind;
   std::function<std::string()> refusal;     ///< empty: it can
-  std::function<std::string()> preference;  ///< why it should wait for a better one; empty: it is its turn
-  std::function<Plan()> plan;  ///< its reasons say more than that it is the first choice, or nothing
-  /// One of several ways of the transport, that wishes do not name.
+  std::function<std::string()> preference;  ///< why a later candidate is better; empty: this one is preferred
+  std::function<Plan()>
+      plan;  ///< its reasons say why it was chosen, unless only because it is the first choice
+  /// The name of one of several algorithms of the transport, which users cannot ask for.
   std::string_view way = {};
 };
 
-/// Of one that can, or whose turn it is, whatever the problem.
+/// A refusal or preference that never objects.
 [[nodiscard]] inline std::string always() {
   return {};
 }
 
-/// The transport that somebody asks for, if any, and who does.
+/// The transport that is asked for, if any, and its source.
 struct Wish {
   TransportKind transport;
   TransportSource source;
 };
-/// The problem's own, or else the environment's.
+/// Returns the problem's own wish, or else the environment's.
 [[nodiscard]] Wish wish_of(const Problem& problem);
-/// Throws Error(unsupported).
+/// Throws Error(unsupported) with the objection to the wish.
 [[noreturn]] void refuse_wish(const Problem& problem, const Wish& wish, std::string_view objection);
 
-/// The plan of the first candidate that can and whose turn it is, or of the one that is wished for. Its
-/// reasons say what was passed over, and why. Throws Error(unsupported) if what is wished for cannot carry
-/// the problem.
+/// Returns the plan of the first candidate that can carry the problem and is preferred, or of the one asked
+/// for. Its reasons say which were passed over, and why. Throws Error(unsupported) if the transport asked for
+/// cannot carry the problem.
 [[nodiscard]] Plan choose(std::span<const Candidate> candidates, const Problem& problem, const Wish& wish);
 
 }  // namespace tutti::transport

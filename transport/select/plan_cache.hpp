@@ -18,11 +18,12 @@
 
 namespace tutti::transport {
 
-/// What a plan depends on, as numbers: operation, options, lanes, homes and shapes, but no addresses.
+/// Encodes all that a plan depends on as numbers: operation, options, lanes, homes and shapes, but no
+/// addresses.
 class PlanKey {
  public:
   PlanKey() = default;
-  /// With room for `words` numbers.
+  /// Reserves memory for `words` numbers.
   explicit PlanKey(std::size_t words) { words_.reserve(words); }
 
   void clear() noexcept { words_.clear(); }
@@ -37,7 +38,7 @@ class PlanKey {
 
   struct Hash {
     std::size_t operator()(const PlanKey& key) const noexcept {
-      // Several chains at once: each step of one has to wait for the step before.
+      // Several chains are hashed at once, because each step of a chain has to wait for the step before.
       std::array<std::uint64_t, 4> chains{0x9e3779b97f4a7c15U};
       const std::size_t count = key.words_.size();
       const std::size_t even = count - count % chains.size();
@@ -53,10 +54,10 @@ class PlanKey {
   std::vector<std::uint64_t> words_;
 };
 
-/// Plans by shape: a runtime extension for what one process does alone, and one of each team. Thread-safe.
-/// Holds at most so many plans, which take at most about `most_bytes`. When it is full, the oldest plan goes
-/// that has not been asked for again since this was last looked at: shapes that never come back, as those of
-/// exchanges whose sizes are others in every call, push out one another and not what is in use.
+/// Caches plans by shape: a runtime extension for calls of a single process, and one object in each team.
+/// Thread-safe. Holds at most `most_plans`, which take about `most_bytes` at most. When it is full, the
+/// oldest plan is evicted that has not been used since the last eviction passed it: shapes that never come
+/// back, such as exchanges whose sizes differ in every call, evict one another and not plans in use.
 class PlanCache {
  public:
   static constexpr std::size_t most_plans = 4096;
@@ -65,8 +66,8 @@ class PlanCache {
   PlanCache() = default;
   explicit PlanCache(Runtime& /*runtime*/) {}
 
-  /// The plan for `key`; made by `make` if there is none, without a lock, as planning may test peers or load
-  /// a library. Two threads may both make one, and then the first is kept. A provisional one is not kept.
+  /// Returns the plan for `key`; `make` makes it if there is none, without a lock, as planning may test peers
+  /// or load a library. If two threads make it, the first one is kept. A provisional plan is not kept.
   template <class Make>
   [[nodiscard]] std::shared_ptr<const Plan> find_or_make(const PlanKey& key, const Make& make) {
     if (auto found = find(key)) return found;
@@ -76,19 +77,19 @@ class PlanCache {
  private:
   struct Kept {
     std::shared_ptr<const Plan> plan;
-    std::size_t bytes = 0;               ///< with its key, about
-    std::atomic<bool> is_in_use{false};  ///< has been found since `make_room` came by
+    std::size_t bytes = 0;               ///< with its key, approximately
+    std::atomic<bool> is_in_use{false};  ///< has been found since `make_room` passed it
   };
   using Plans = std::unordered_map<PlanKey, Kept, PlanKey::Hash>;
 
   [[nodiscard]] std::shared_ptr<const Plan> find(const PlanKey& key);
   [[nodiscard]] std::shared_ptr<const Plan> keep(const PlanKey& key, Plan made);
-  /// For one more plan, of so many bytes.
+  /// Evicts plans to make room for one of so many bytes.
   void make_room(std::size_t bytes);
 
   std::shared_mutex mutex_;
   Plans plans_;
-  std::deque<Plans::value_type*> queue_;  ///< all of them: the next to go or to be passed over comes first
+  std::deque<Plans::value_type*> queue_;  ///< all plans: the next to be evicted or passed over comes first
   std::size_t bytes_ = 0;                 ///< of all of them
 };
 

@@ -11,36 +11,37 @@
 
 namespace tutti::transport {
 
-/// Chooses a transport for `problem` and has it make the plan. The plan's `reasons` say why this one and not
-/// the others.
+/// Chooses a transport for `problem` and returns its plan. The plan's `reasons` say why this one and not the
+/// others.
 ///
 /// The order of choice is a table (`candidates.hpp`): rounds among the process's own devices, NCCL, then
-/// steps by p2p, then staged; the first that is viable and whose turn it is wins. A transport that the caller
-/// or `TUTTI_TRANSPORT` names is binding: throws Error(unsupported), with the reason, if it cannot carry the
+/// steps by p2p, then staged; the first that is viable and preferred wins. A transport that the caller or
+/// `TUTTI_TRANSPORT` names is binding: throws Error(unsupported), with the reason, if it cannot carry the
 /// problem. Runs the P2P self-test for pairs not tested yet.
 [[nodiscard]] Plan select(Runtime& runtime, const Problem& problem);
 
-/// Likewise for a problem of a team, by what the team can do: NCCL, then rounds.
+/// Chooses for a team's problem, by the team's capabilities: NCCL, then rounds.
 [[nodiscard]] Plan select(const Problem& problem, const team::TeamCapabilities& team);
 
-/// Throws Error(unsupported) for a team's problem that `select` could plan in no way, whatever its flows and
+/// Throws Error(unsupported) if `select` could plan the team's problem in no way, whatever its flows and
 /// reductions, which may not be known yet.
 void require_possible(const Problem& problem, const team::TeamCapabilities& team);
 
-/// Likewise for messages: by NCCL where it is `wished` for, else direct, in lines, or through slots, the
-/// first that can carry the largest. Those inside a process, if they are all and no round, go by copies.
+/// Chooses the route of messages: NCCL where it is `wished` for, else direct, in lines, or through slots, the
+/// first that can carry the largest. Batches with messages inside a process only, which are no round, go by
+/// copies.
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamCapabilities& team,
                                   TransportKind wished) noexcept;
-/// Whether a batch may be a round of the team, if that turns out better than copies, and members can be given
-/// its memory (`RoundLauncher::may_give`).
+/// Returns true if a batch may be a round of the team, provided that this turns out better than copies, and
+/// that members can expose its memory (`RoundLauncher::may_expose`).
 [[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamCapabilities& team) noexcept;
-/// The plan of such a batch, which is the problem's flows.
+/// Returns the plan of such a batch, which is the problem's flows.
 [[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamCapabilities& team);
 [[nodiscard]] bool are_better_than_copies(const team::RoundPlan& rounds) noexcept;
-/// What is said of messages that go so; a plan without steps.
+/// Returns a plan without steps that describes messages of this route.
 [[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamCapabilities& team);
 
-/// The plan in words: summary, reasons and steps, several lines.
+/// Describes the plan: summary, reasons and steps, on several lines.
 [[nodiscard]] std::string to_text(const Plan& plan);
 
 }  // namespace tutti::transport

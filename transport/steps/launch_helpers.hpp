@@ -15,20 +15,20 @@
 
 namespace tutti::transport {
 
-/// Threads that help the calling thread with many short calls, none of which needs another: on GPUs each call
-/// that a device must act upon costs the host more than a microsecond, and drivers take calls for different
-/// devices at the same time.
+/// Threads that help the calling thread with many short, independent calls: on GPUs each call that a device
+/// must act upon costs the host more than a microsecond, and drivers take calls for different devices at the
+/// same time.
 ///
-/// They help with bursts alone. A thread that has had nothing to do for `patience` sleeps, and waking it
-/// takes longer than the calls it could help with, so only a shift that comes soon after another wakes it; a
-/// thread that calls now and then does all by itself, and burns no processor but its own. A runtime
-/// extension. A forked child has no crew, and does all by itself.
+/// They help with bursts only. A thread that has had nothing to do for `patience` sleeps, and waking it takes
+/// longer than the calls it could help with; so only a lease that comes soon after another wakes it. A
+/// program that launches now and then makes all calls itself, and uses no other processor. A runtime
+/// extension. A forked child has no helpers, and makes all calls itself.
 class LaunchHelpers {
  public:
-  /// As many threads as the environment says, else one for four processors that the library's threads may
-  /// use, up to five. A limit on processor time, as a container may have, is not seen.
+  /// Uses as many threads as the environment says, else one for every four processors that the library's
+  /// threads may use, up to five. A limit on processor time, as a container may have, is not seen.
   explicit LaunchHelpers(Runtime& runtime);
-  /// `size` threads, started by the first shift that needs them.
+  /// Uses `size` threads, started by the first lease that needs them.
   explicit LaunchHelpers(std::size_t size) : size_(size) {}
   LaunchHelpers(const LaunchHelpers&) = delete;
   LaunchHelpers& operator=(const LaunchHelpers&) = delete;
@@ -36,13 +36,13 @@ class LaunchHelpers {
 
   static constexpr std::chrono::microseconds patience{100};
 
-  /// A launch's time with the crew, to make about so many calls. Threads that want it at the same time work
-  /// alone, and so does a launch with fewer than two calls.
+  /// The exclusive use of the helpers for one launch, which makes about `calls` calls. Threads that want it
+  /// at the same time work without helpers, and so does a launch with fewer than two calls.
   class Lease {
    public:
     Lease(LaunchHelpers& helpers, std::size_t calls);
 
-    /// Whether any of the crew is awake.
+    /// Returns true if any helper is awake.
     [[nodiscard]] bool has_help() const noexcept {
       return lock_.owns_lock() && helpers_.sleepers_.load() < helpers_.threads_.size();
     }
@@ -67,8 +67,8 @@ class LaunchHelpers {
     const void* context = nullptr;
     void (*call)(const void* context, std::size_t i) = nullptr;
   };
-  /// What is left of a job. Whoever takes a part may have read this while it was another job's that had come
-  /// as far: the part is one of the present job all the same.
+  /// The remaining part of a job. A thread that takes a part may have read this value in an earlier job that
+  /// had come as far; the part is one of the present job all the same.
   struct Job {
     std::uint32_t count = 0;
     std::uint32_t next = 0;
@@ -77,22 +77,22 @@ class LaunchHelpers {
   static_assert(std::atomic<Job>::is_always_lock_free);
 
   void for_each(bool has_helpers, std::uint32_t count, Work work);
-  /// Does parts of the job on the job until none is left.
+  /// Runs parts of the job until none is left.
   void run_tasks() noexcept;
   void start() noexcept;
   void run();
-  /// Returns when there may be something to do, or the crew is dismissed.
+  /// Waits until there may be something to do, or the helpers are to stop.
   void rest();
 
   std::optional<std::size_t> size_;
-  std::mutex mutex_;                ///< held by a shift
+  std::mutex mutex_;                ///< held by a lease
   Clock::time_point last_lease_{};  ///< guarded by `mutex_`, as are the next two
   bool is_started_ = false;
   std::vector<backend::Thread> threads_;
 
-  // Written by the shift before the job that they belong to, and read by whoever has a part of it.
+  // Written by the lease before the job that they belong to, and read by all that run a part of it.
   Work work_;
-  std::exception_ptr failure_;  ///< written by the one who sets `has_failed_`
+  std::exception_ptr failure_;  ///< written by the thread that sets `has_failed_`
   std::atomic<bool> has_failed_ = false;
   alignas(64) std::atomic<Job> job_{};
   alignas(64) std::atomic<std::uint32_t> done_ = 0;

@@ -6,8 +6,8 @@
 
 #include <string>
 
-/// The algorithms behind the p2p and staged transports. Both carry a problem the same way, and differ in
-/// which devices may touch which memory.
+/// Contains the algorithms of the p2p and staged transports. Both carry a problem the same way, and differ in
+/// which devices may access which memory.
 namespace tutti::transport {
 
 /// Adds the steps that carry all flows of the builder's problem. Returns the algorithm in words.

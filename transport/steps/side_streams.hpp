@@ -11,9 +11,9 @@
 
 namespace tutti::transport {
 
-/// Streams of the library's own for side lanes, each beside a stream of a user, so that work on unrelated
-/// streams stays unrelated: made once, reused by all launches beside the same stream. With more than
-/// `most_per_device` users' streams, some share. A runtime extension; thread-safe.
+/// Provides the library's own streams for side lanes, each beside a stream of a user, so that work on
+/// unrelated streams stays unrelated. They are made once and reused by all launches beside the same stream.
+/// With more than `most_per_device` users' streams, some share. A runtime extension; thread-safe.
 class SideStreams {
  public:
   explicit SideStreams(Runtime& runtime);
@@ -23,7 +23,7 @@ class SideStreams {
 
   static constexpr std::size_t most_per_device = 64;
 
-  /// The `k`-th stream beside `stream`, on its device.
+  /// Returns the `k`-th stream beside `stream`, on its device.
   [[nodiscard]] backend::StreamRef beside(backend::StreamRef stream, std::size_t k);
 
  private:

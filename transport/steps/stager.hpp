@@ -12,15 +12,14 @@
 namespace tutti::transport {
 
 /// A ring of chunks of pinned memory that one producer fills and others drain, overlapped: while chunk c is
-/// drained, the producer fills chunk c + 1. A slot is filled again only after everyone who drained it is
-/// done.
+/// drained, the producer fills chunk c + 1. A slot is refilled only after all its consumers have drained it.
 class StagingRing {
  public:
   StagingRing(PlanBuilder& builder, std::uint64_t chunk_bytes);
 
-  /// The next slot's place. `producer` waits for whoever drained it last.
+  /// Returns the next slot's place. `producer` waits for the lanes that drained it last.
   [[nodiscard]] Place acquire(LaneId producer);
-  /// Says that the work queued on `consumer` so far drains the slot acquired last.
+  /// Notes that the work queued on `consumer` so far drains the slot acquired last.
   void drained_by(LaneId consumer);
 
  private:
@@ -31,7 +30,7 @@ class StagingRing {
   std::vector<std::vector<MarkId>> drained_;  ///< by slot
 };
 
-/// Bytes per chunk for a payload: small enough to overlap, within the bound on staging memory.
+/// Returns the bytes per chunk for a payload: small enough to overlap, within the bound on staging memory.
 [[nodiscard]] std::uint64_t staging_chunk_bytes(std::uint64_t payload, std::uint64_t staging_bytes);
 
 /// Carries flows between devices that cannot reach each other: down into pinned memory once, up from it on
@@ -48,7 +47,7 @@ class Stager {
  private:
   struct Staged {
     Piece piece;
-    std::vector<Place> targets;  ///< of the flow, not shifted
+    std::vector<Place> targets;  ///< of the flow, not moved by the piece's offset
     std::uint64_t slot_offset;
   };
 

@@ -32,19 +32,19 @@
 
 namespace tutti::transport::team {
 
-/// The ranks of one communicator: who they are, the memory they share, what they have called, and whether
-/// they still go on. Each of these is a room of its own; the team makes them, starts their threads, and ends
-/// them in order.
+/// Owns the state of one communicator's ranks: who they are, the memory they share, their calls, and whether
+/// they still go on. Each of these is a class of its own; the team constructs them, starts their threads, and
+/// ends them in order.
 class Team {
  public:
   using Settings = TeamSettings;
 
-  /// Collective over the exchange. Throws on all ranks if any rank cannot take part.
+  /// Forms the team. Throws on all ranks if any rank cannot take part. Collective over the exchange.
   Team(Runtime& runtime, Exchange& exchange, const Settings& settings);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
-  /// Local queued work is over. Waits as `Leaving::leave` says; windows that others have not closed by then
-  /// are freed later.
+  /// Leaves the team; local queued work must be over. Waits as `Departure::leave` says; windows that others
+  /// have not closed by then are freed later.
   ~Team() { end(); }
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
@@ -60,16 +60,16 @@ class Team {
   [[nodiscard]] Links& links() noexcept { return links_; }
   [[nodiscard]] Watchdog& watch() noexcept { return watchdog_; }
   [[nodiscard]] const Windows& windows() const noexcept { return windows_; }
-  /// nullptr where members do not reach one another's memory.
+  /// Returns nullptr where members do not reach one another's memory.
   [[nodiscard]] Registrations* registrations() noexcept {
     return registrations_ ? &*registrations_ : nullptr;
   }
   [[nodiscard]] const Registrations* registrations() const noexcept {
     return registrations_ ? &*registrations_ : nullptr;
   }
-  /// nullptr if there is one host.
+  /// Returns nullptr if there is one host.
   [[nodiscard]] HostProxy* host_proxy() const noexcept { return host_proxy_.get(); }
-  /// Those of this process, this one among them if it has other members.
+  /// Returns the teams of this process, including this one if it has other members.
   [[nodiscard]] LiveTeams& live_teams() const noexcept { return *live_teams_; }
 
  private:
@@ -77,7 +77,7 @@ class Team {
   Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settings, Introductions introductions);
 
   void share_registrations(BootstrapExchange& exchange);
-  /// Throws on all ranks if one cannot start.
+  /// Starts the threads. Throws on all ranks if one cannot start.
   void start_together(BootstrapExchange& exchange);
   void start();
   void end() noexcept;
@@ -85,7 +85,7 @@ class Team {
   Runtime& runtime_;
   const Settings settings_;
   const Membership membership_;
-  std::shared_ptr<DescriptorPort> port_;  ///< where others of this host get memory; none if they cannot
+  std::shared_ptr<DescriptorPort> port_;  ///< over which others of this host get memory; none if they cannot
   std::vector<PeerProcess> processes_;    ///< by rank; none for this one and those of other hosts
   std::unique_ptr<Network> network_;      ///< until the host proxy has it
   LocalNews news_;

@@ -16,13 +16,14 @@
 namespace tutti::transport::team {
 
 /// An exchange among ranks of a team, through mailboxes in its shared memory. A wait in it ends like one in a
-/// call: it throws when the team is ended, and ends the team when it lasts too long, naming who does not
-/// come, or when one of those has left. Until `limit_waits`, waits are as patient as the call.
+/// call: it throws when the team is ended, and ends the team itself when it lasts too long, naming the
+/// missing ranks, or when one of those has left. Until `limit_waits` is called, waits last as long as the
+/// call's patience.
 class TeamExchange final : public Exchange {
  public:
-  /// Among all ranks, in the call `sequence`, which all make.
+  /// Makes an exchange among all ranks, in call `sequence`, which all make.
   TeamExchange(Team& team, std::uint64_t sequence);
-  /// Among some of them, one after another in the order of `ranks`; `starts` are their own `part_start`.
+  /// Makes an exchange among some ranks, in the order of `ranks`; `starts` are their own `part_start`.
   TeamExchange(Team& team, std::uint64_t sequence, std::vector<std::size_t> ranks,
                std::vector<std::uint64_t> starts);
 
@@ -30,19 +31,19 @@ class TeamExchange final : public Exchange {
   [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void limit_waits(std::chrono::milliseconds timeout) override { limit_ = timeout; }
-  /// A part of the team's.
+  /// Returns a part of the team's network.
   [[nodiscard]] std::unique_ptr<Network> network() override;
 
-  /// Tells that this rank has come so far, without waiting for the others. Once each, before they exchange
-  /// anything more.
+  /// Reports that this rank has arrived, without waiting for the others. Called once by each, before any
+  /// further exchange.
   void arrive();
   [[nodiscard]] std::vector<std::size_t> not_arrived() const;
 
-  /// Where this rank's mailbox stands for exchanges among some, before the next one.
+  /// Returns the position of this rank's mailbox for exchanges among some ranks, before the next one.
   [[nodiscard]] static std::uint64_t part_start(const Team& team);
 
  private:
-  /// The ranks whose mailbox has not been written, or which have not read all, so many times.
+  /// Returns the ranks whose mailbox has been written, or read completely, fewer than `chunks` times.
   [[nodiscard]] std::vector<std::size_t> missing(std::atomic<std::uint64_t> Mailbox::*count,
                                                  std::uint64_t chunks) const;
   void exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,

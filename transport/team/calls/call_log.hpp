@@ -19,8 +19,8 @@
 
 namespace tutti::transport::team {
 
-/// The calls of a team, as each rank announces its own: they are numbered, and compared between the ranks. A
-/// rank whose call is another one than that of the rank that came first ends the team, with both signatures.
+/// Numbers the calls of a team, which each rank announces, and compares them between the ranks. A rank whose
+/// call differs from that of the rank that came first ends the team, with both signatures.
 ///
 /// Thread-safe, except that `post` and `agree` are called by one thread at a time.
 class CallLog {
@@ -31,53 +31,52 @@ class CallLog {
   CallLog& operator=(const CallLog&) = delete;
   ~CallLog() = default;
 
-  /// Held while a call is being made.
+  /// Returns the mutex that is held while a call is being made.
   [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
   /// Announces this rank's next call and compares it with the others'. Returns its sequence number. Waits for
-  /// ranks that are far behind. Throws what has ended the team; Error(invalid_argument) with both signatures
-  /// if a rank makes another call.
+  /// ranks that are far behind. Throws the error that has ended the team, and Error(invalid_argument) with
+  /// both signatures if a rank makes a different call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
-  /// Numbers the next call of a rank that has the team to itself: it is neither announced nor compared.
+  /// Numbers the next call of a rank that has the team to itself; it is neither announced nor compared.
   [[nodiscard]] std::uint64_t number() noexcept;
-  /// Ends the team if the call of `rank`, which its status has, is another one than what the first rank of
-  /// which this host knows has made of it.
+  /// Ends the team if the call in the status of `rank` differs from what the first rank that this host knows
+  /// of has made of it.
   void compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
                           std::uint64_t sequence) noexcept;
-  /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their
+  /// Waits until all ranks have made the call, whose signature on this rank is `signature`. Returns their
   /// `lengths`, by member. Throws like `post`.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
 
-  /// Notes that the work of the call has been queued: to complete it takes nothing more of the calling
-  /// thread.
+  /// Notes that the work of the call has been queued, so that it completes without the calling thread.
   void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   [[nodiscard]] std::uint64_t last_queued() const noexcept { return last_queued_.load(); }
   [[nodiscard]] std::uint64_t last() const noexcept { return status().last_sequence.load(); }
-  /// The captured call of this number, in words, if it is one of the last ones; for messages.
+  /// Describes the captured call of this number, for messages, if it is one of the last ones.
   [[nodiscard]] std::string captured_in_words(std::uint64_t sequence) const;
-  /// Notes that a call has been captured, which has no number.
+  /// Notes that a call has been captured; such a call has no number.
   void note_capture() noexcept { has_captured_ = true; }
-  /// Whether some calls have been captured: nobody knows when graphs run.
+  /// Returns true if calls have been captured: then nobody knows when they run.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
 
-  /// Whether the team has been ended, so that its rounds wait for nothing.
+  /// Returns true if the team has been ended, so that its rounds wait for nothing.
   [[nodiscard]] bool is_over() const noexcept { return abort_.is_set(); }
-  /// Whether all local members have completed all calls; asks devices.
+  /// Returns true if all local members have completed all calls; queries the devices.
   [[nodiscard]] bool is_idle() noexcept { return progress_.is_idle(); }
-  /// Keeps calls from being made, if none are under way or captured and the lock can be had at once; else the
-  /// result holds no lock. While it does, nothing of the team's on the local devices waits for other ranks.
-  /// Devices are not asked.
+  /// Keeps calls from being made, if none are under way or captured and the lock is free; otherwise the
+  /// result holds no lock. While it holds one, nothing of this team on the local devices waits for other
+  /// ranks. Does not query devices.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
-  /// Whether `rank` closes no memory for now: until this rank makes another call, or has queued the one that
-  /// it is making. Once calls have been captured, that is so for good. What is asked about may have changed
-  /// some milliseconds ago.
+  /// Returns true if `rank` closes no memory until this rank makes another call, or has queued the one that
+  /// it is making. Once calls have been captured, that holds for good. The state that is read may be some
+  /// milliseconds old.
   [[nodiscard]] bool closes_nothing(std::size_t rank) const noexcept;
 
  private:
   [[nodiscard]] RankStatus& status() const noexcept { return state_.status(membership_.rank()); }
-  /// Returns when this rank may write over what stands where call `sequence` goes.
+  /// Waits until this rank may overwrite the entry that call `sequence` uses.
   void wait_for_room(std::uint64_t sequence);
   void note_captured(std::uint64_t sequence, const Signature& signature);
-  /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
+  /// Ends the team if `other` has made call `sequence` too and it differs from the call of `rank`,
   /// `signature`.
   void compare(std::size_t rank, const Signature& signature, std::size_t other,
                std::uint64_t sequence) noexcept;
@@ -89,9 +88,9 @@ class CallLog {
   Abort& abort_;
   LocalNews& news_;
   std::mutex mutex_;
-  std::uint64_t all_have_posted_ = 0;           ///< as far as `post` has asked
+  std::uint64_t all_have_posted_ = 0;           ///< the last answer that `post` got
   std::atomic<bool> has_captured_ = false;      ///< changed under `mutex_`
-  std::atomic<std::uint64_t> last_queued_ = 0;  ///< likewise
+  std::atomic<std::uint64_t> last_queued_ = 0;  ///< changed under `mutex_`
   struct Captured {
     std::uint64_t sequence = 0;
     Signature signature;

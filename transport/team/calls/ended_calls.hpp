@@ -15,8 +15,8 @@
 
 namespace tutti::transport::team {
 
-/// Tells whoever waits for a local device, once for each, that the team has been ended with calls under way
-/// there, whose outputs may hold anything: for devices that go on as if nothing had happened. Thread-safe.
+/// Reports, once to a waiter on each local device, that the team has been ended with calls under way there,
+/// whose outputs may hold anything. Needed for devices that go on as if nothing had happened. Thread-safe.
 class EndedCalls final : public EndedWork::Source {
  public:
   EndedCalls(Runtime& runtime, const Membership& membership, const CallLog& calls, Progress& progress,

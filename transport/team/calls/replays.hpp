@@ -20,11 +20,11 @@
 namespace tutti::transport::team {
 
 /// Watches over calls by rounds that run because a graph is launched. No host announces them: members note
-/// which call they are in (`backend::TeamRecord`), and this compares the notes of all members, and ends the
+/// which call they are in (`backend::TeamRecord`). This class compares the notes of all members. It ends the
 /// team when two of them are in different calls at the same place, when a rank that a replay waits for has
-/// left, or when a replay has waited too long. Who is late is told before.
+/// left, or when a replay has waited too long; warnings name late ranks before that.
 ///
-/// For the thread that watches over the team, one look after another.
+/// Used by the watchdog's thread only.
 class Replays {
  public:
   Replays(const Membership& membership, const SharedState& state, const Progress& progress,
@@ -34,19 +34,19 @@ class Replays {
   Replays& operator=(const Replays&) = delete;
   ~Replays() = default;
 
-  /// Looks at all members' notes. `may_judge`: others may be late.
+  /// Looks at all members' notes. If `may_judge` is false, no rank is taken to be late.
   void look_around(bool may_judge);
-  /// Whether a local member waited in a replay at the last look.
+  /// Returns true if a local member waited in a replay at the last look.
   [[nodiscard]] bool are_under_way() const noexcept;
-  /// When a replay of a local member that waited was last seen to begin or to go on, in nanoseconds of
-  /// `RankStatus::now`; 0 if none was.
+  /// Returns when a replay of a local member that waited was last seen to begin or to go on, in nanoseconds
+  /// of `RankStatus::now`; 0 if none was.
   [[nodiscard]] std::int64_t moved_at() const noexcept { return moved_at_; }
 
  private:
-  /// Where a member is among the calls, as it has noted it last.
+  /// A member's position among the calls, as it last noted it.
   struct Place {
     std::uint64_t first_round = 0;
-    std::uint64_t call = 0;  ///< its number
+    std::uint64_t call = 0;  ///< number of the call
     std::uint32_t latest_round = 0;
     bool waits_in_replay = false;
 
@@ -54,9 +54,9 @@ class Replays {
   };
   struct LocalMember {
     Place place{};
-    std::int64_t since = 0;  ///< when it was first seen there
+    std::int64_t since = 0;  ///< time at which it was first seen there
   };
-  /// Two members' calls at the same place that are not the same.
+  /// Different calls of two members at the same place.
   struct Difference {
     std::size_t member = 0;
     std::size_t other = 0;
@@ -69,16 +69,17 @@ class Replays {
 
   [[nodiscard]] Place place_of(std::size_t member) const noexcept;
   [[nodiscard]] std::optional<Difference> find_difference() const noexcept;
-  /// Ends the team if a difference is seen twice: once, it may be that a note was being written.
+  /// Ends the team if a difference is seen twice; seen once, a note may have been half written.
   void compare();
   [[nodiscard]] std::string call_in_words(std::size_t member, std::uint64_t recorded) const;
   [[nodiscard]] std::string replay_in_words(std::uint64_t call) const;
-  /// Other ranks with a member that has not begun the replay.
+  /// Returns the other ranks with a member that has not begun the replay.
   [[nodiscard]] std::vector<std::size_t> ranks_behind(const Place& place) const;
-  /// Other ranks with a member that has begun the same replay, and waits in it or does not.
+  /// Returns the other ranks with a member that has begun the same replay, and waits in it, or does not, as
+  /// `that_wait` says.
   [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place, bool that_wait) const;
-  /// Other ranks of which one may be why nobody goes on, as all have begun the replay: those whose process
-  /// stands still, or else those that do not wait themselves, or else all.
+  /// Returns the other ranks that may be why nobody goes on although all have begun the replay: those whose
+  /// process stands still, or else those that do not wait themselves, or else all.
   [[nodiscard]] std::vector<std::size_t> suspects(const Place& place) const;
   /// Ends the team if one of the ranks that have not begun the replay has left.
   void look_for_ranks_that_left(const Place& place);
@@ -86,7 +87,7 @@ class Replays {
   void judge(const Place& place, std::chrono::nanoseconds lasted);
   [[nodiscard]] std::string who_is_late(const std::vector<std::size_t>& ranks, bool are_behind) const;
   void warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late);
-  /// Whether no lower rank that goes on waits in the same replay, and warns.
+  /// Returns true if no lower running rank waits in the same replay and warns.
   [[nodiscard]] bool tells_for_all(const Place& place) const;
   void note_that_it_goes_on();
 

@@ -19,9 +19,9 @@
 
 namespace tutti::transport::team {
 
-/// A thread that watches over the calls of a team that wait for others, and tells the other ranks that this
-/// process goes on. It warns of ranks that are late, and ends the team when a call has waited too long, when
-/// a rank that a call waits for has left, or when a process is gone. Thread-safe.
+/// Runs a thread that watches over a team's calls that wait for others, and tells the other ranks that this
+/// process goes on. It warns of late ranks, and ends the team when a call has waited too long, when a rank
+/// that a call waits for has left, or when a process is gone. Thread-safe.
 class Watchdog {
  public:
   Watchdog(const Membership& membership, const SharedState& state, Progress& progress,
@@ -32,14 +32,14 @@ class Watchdog {
   ~Watchdog() { stop(); }
 
   void start();
-  /// Returns when the thread has ended.
+  /// Stops the thread and waits for its end.
   void stop() noexcept;
-  /// The thread calls `handler` once, soon after the team has been ended. Empty: none.
+  /// Sets a handler that the thread calls once, soon after the team has been ended. Empty: none.
   void set_abort_handler(std::function<void()> handler);
 
  private:
   void run(SuspensionDetector pauses);
-  /// What the thread does once in a while.
+  /// Does one round of checks.
   void look_around(SuspensionDetector& pauses);
 
   const Membership& membership_;
@@ -50,12 +50,12 @@ class Watchdog {
   Links& links_;
   Replays& replays_;
   Abort& abort_;
-  std::uint64_t done_ = 0;       ///< calls completed; of the thread alone
-  std::int64_t done_since_ = 0;  ///< since when nothing more has been; likewise
+  std::uint64_t done_ = 0;       ///< calls completed; used by the thread only
+  std::int64_t done_since_ = 0;  ///< time of the last change of `done_`; used by the thread only
   std::mutex mutex_;
   std::condition_variable stops_;
   bool is_stopping_ = false;             ///< guarded by `mutex_`
-  std::function<void()> abort_handler_;  ///< likewise
+  std::function<void()> abort_handler_;  ///< guarded by `mutex_`
   backend::Thread thread_;
 };
 

@@ -22,21 +22,20 @@
 
 namespace tutti::transport::team {
 
-/// Carries what one rank of a team says to the other hosts, and what they say to this one.
+/// Carries one rank's news to the other hosts, and receives theirs.
 ///
-/// A thread looks at this rank's part of the shared state and sends what is new to one rank of every other
+/// A thread watches this rank's part of the shared state and sends what is new to one rank of every other
 /// host, always the same; that rank's thread writes it into its host's mirrors (`Mirror`), in the order in
-/// which it was sent. So the rest of a team need not know which ranks are elsewhere.
+/// which it was sent. So the rest of a team need not know which ranks are on other hosts.
 ///
-/// Nothing is sent that the protocol of a team does not allow for: a rank gets `RankStatus::furthest_ahead`
-/// calls ahead of the slowest, and a slot holds the bytes of one round until all hosts have read them. That
-/// bounds what waits to be sent or received.
+/// Queues are bounded by the team's protocol: a rank gets at most `RankStatus::furthest_ahead` calls ahead of
+/// the slowest, and a slot holds the bytes of one round until all hosts have read them.
 ///
 /// Thread-safe.
 class HostProxy {
  public:
-  /// What it is given outlives its thread's work. Of a thread that does not come back from the network (see
-  /// `stop`), none of it is used any more.
+  /// The arguments must outlive the thread's work. A thread that does not come back from the network (see
+  /// `stop`) no longer uses them.
   HostProxy(const Membership& membership, const SharedState& state, Mirror& mirror, const Progress& progress,
             Abort& abort, LocalNews& news, std::unique_ptr<Network> network);
   HostProxy(const HostProxy&) = delete;
@@ -44,39 +43,40 @@ class HostProxy {
   ~HostProxy();
 
   void start();
-  /// Waits for no other rank: see `has_delivered`. False if the thread does not come back from the network:
-  /// it touches nothing but the host proxy any more, which must not be destroyed.
+  /// Stops the thread, without waiting for other ranks: see `has_delivered`. Returns false if the thread does
+  /// not come back from the network: then it uses nothing but the host proxy any more, which must not be
+  /// destroyed.
   [[nodiscard]] bool stop() noexcept;
 
-  /// Member `member`, a local one, puts `bytes` into its slot for `round`, numbered through all calls, and
-  /// sets the flags of `readers` afterwards. Called in order of rounds.
+  /// Announces that local member `member` puts `bytes` into its slot for `round`, numbered through all calls,
+  /// and sets the flags of `readers` afterwards. Called in order of rounds.
   void expect(std::size_t member, std::uint64_t round, std::uint64_t bytes,
               std::span<const std::uint32_t> readers);
-  /// Whether it has sent what the local mailbox holds.
+  /// Returns true if it has sent the contents of the local mailbox.
   [[nodiscard]] bool has_carried(Mailbox::Kind kind) const noexcept { return mirror_.has_sent(kind); }
-  /// Whether the other hosts have received all that this rank has to say, to its last word,
-  /// `RankStatus::left`; or never will.
+  /// Returns true if the other hosts have received all news of this rank, including the last,
+  /// `RankStatus::left`, or never will.
   [[nodiscard]] bool has_delivered() const noexcept { return has_delivered_.load(); }
-  /// The network has failed; the team has been ended for that.
+  /// Returns true if the network has failed; the team has been ended for that.
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_.load(); }
   [[nodiscard]] Network& network() noexcept { return *network_; }
 
  private:
-  /// Where the thread is.
+  /// The thread's position: in this class, in a call of the network, or abandoned there.
   enum class Place : std::uint8_t { here, in_network, left_there };
   struct LeftThere {};
 
   void run();
-  /// What it does until it is to stop.
+  /// Sends and receives until it is to stop.
   void work();
-  /// The network has failed, or else what the thread does.
+  /// Ends the team because the network, or the thread's own work, has failed.
   void give_up(const backend::Escaped& escaped) noexcept;
   /// Calls the network, where the thread may stay for ever. Throws LeftThere if nobody waits for it any more.
   template <class Call>
   auto in_network(const Call& call);
-  /// Sends what is new. False if nothing is.
+  /// Sends what is new. Returns false if nothing is.
   bool send();
-  /// Takes the parcels out of the queues whose bytes have been put.
+  /// Removes the parcels from the queues whose bytes have been put, and returns them.
   [[nodiscard]] std::vector<Parcel> parcels_ready();
 
   const Membership& membership_;

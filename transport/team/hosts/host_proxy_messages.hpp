@@ -14,10 +14,10 @@
 
 #include <fmt/format.h>
 
-/// How ranks of several hosts put together and take apart what they send to one another.
+/// Serialises the messages between ranks of different hosts.
 namespace tutti::transport::team {
 
-/// What a record of a message tells.
+/// The kind of a record within a message.
 enum class MessageRecord : std::uint32_t {
   state,
   call,
@@ -51,7 +51,7 @@ class MessageWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Throws Error(internal) where a message makes no sense.
+/// Reads the records of a message. Throws Error(internal) if the message is malformed.
 class MessageReader {
  public:
   explicit MessageReader(const Network::Message& message) : rest_(message.bytes), source_(message.source) {}
@@ -63,7 +63,7 @@ class MessageReader {
     std::memcpy(&value, take_bytes(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// A number below `limit`.
+  /// Reads a number and requires it to be below `limit`.
   template <class T>
   [[nodiscard]] T take_below(std::uint64_t limit) {
     const T value = take<T>();

@@ -14,10 +14,9 @@
 
 namespace tutti::transport::team {
 
-/// The part of a `Mirror` that is about messages between two members: what a local side of a link has
-/// announced, the pieces it has put, and how many it has taken go to the host of the other member, and to no
-/// other. Costs a load for each link between hosts, and as many as it has lanes for each that has been used.
-/// For one thread.
+/// Mirrors the messages between two members: what a local side of a link has announced, the pieces it has
+/// put, and how many it has taken go to the host of the other member only. Costs a load for each link between
+/// hosts, and one for each lane of a link that has been used. For one thread.
 class LinkMirror {
  public:
   LinkMirror(const Membership& membership, const SharedState& state, const Windows& windows, Abort& abort);
@@ -25,27 +24,27 @@ class LinkMirror {
   LinkMirror& operator=(const LinkMirror&) = delete;
   ~LinkMirror() = default;
 
-  /// Adds what is new for `host`. Calls `may_send` wherever what has been added may go.
+  /// Adds what is new for `host`. Calls `may_send` wherever the message so far may be sent.
   void add_news(MessageWriter& news, std::size_t host, const std::function<void()>& may_send);
 
-  // Each takes its record from the message, and writes it into the mirrors. Throw Error(internal) if it makes
-  // no sense.
+  // Each reads its record from the message and writes it into the mirrors. They throw Error(internal) if the
+  // record is malformed.
   void deliver_log(MessageReader& message);
   void deliver_piece(MessageReader& message);
   void deliver_taken(MessageReader& message);
 
  private:
   using LinkEnd = SharedState::LinkEnd;
-  /// A link with one end here and one on another host, and what has been sent of the end here.
+  /// A link with one end on this host and one on another, and what has been sent of the local end.
   struct Side {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     LinkEnd end{};
-    std::size_t host = 0;  ///< of the other end
+    std::size_t host = 0;  ///< host of the other end
     std::uint64_t posted = 0;
     std::uint64_t made = 0;
     std::uint64_t received = 0;
-    std::vector<std::uint32_t> pieces{};  ///< by lane: put, or taken
+    std::vector<std::uint32_t> pieces{};  ///< by lane: number of pieces put, or taken
   };
   struct Lane {
     std::uint32_t from;

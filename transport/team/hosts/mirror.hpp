@@ -34,10 +34,10 @@ struct Parcel {
   std::vector<std::uint32_t> readers;  ///< on other hosts
 };
 
-/// Keeps the shared memory of several hosts alike: says what is new of this rank, and writes what ranks of
-/// other hosts say into their mirrors, the parts of this host's memory that belong to them. The order of the
-/// messages of a rank is kept: a call comes before the bytes that belong to it, bytes before the flags that
-/// announce them. For one thread, but for `has_sent`.
+/// Keeps the shared memory of several hosts alike: collects what is new of this rank, and writes the news of
+/// ranks on other hosts into their mirrors, the parts of this host's memory that belong to them. The order of
+/// a rank's messages is kept: a call comes before its bytes, and bytes before the flags that announce them.
+/// For one thread, except `has_sent`.
 class Mirror {
  public:
   Mirror(const Membership& membership, const SharedState& state, const Windows& windows,
@@ -47,37 +47,37 @@ class Mirror {
   Mirror& operator=(const Mirror&) = delete;
   ~Mirror() = default;
 
-  /// Whether the bytes are where they are to be read from.
+  /// Returns true if the bytes have been put.
   [[nodiscard]] bool is_ready(const Parcel& parcel) const noexcept;
-  /// Begins to look for what is new of this rank: what `add_link_news` and `add_news` add until they begin
-  /// again is complete if it has the last word.
+  /// Begins to collect this rank's news. If the state at this point is the last one, then what
+  /// `add_link_news` and `add_news` add afterwards is complete.
   void begin_news() noexcept { state_seen_ = state_.status(membership_.rank()).state.load(); }
-  /// Adds what is new of messages to and from members on `host`, as `LinkMirror::add_news` does.
+  /// Adds news of messages to and from members on `host`, as `LinkMirror::add_news` does.
   void add_link_news(MessageWriter& news, std::size_t host, const std::function<void()>& may_send) {
     links_.add_news(news, host, may_send);
   }
-  /// Adds what else is new, for all hosts. To be sent after the former.
+  /// Adds all other news, for all hosts. Must be sent after `add_link_news`'s.
   void add_news(MessageWriter& news);
   /// Adds the bytes, for these of its readers.
   void add_parcel(MessageWriter& message, const Parcel& parcel, std::span<const std::uint32_t> readers) const;
-  /// Whether news have had what the local mailbox holds.
+  /// Returns true if the news so far include the contents of the local mailbox.
   [[nodiscard]] bool has_sent(Mailbox::Kind kind) const noexcept;
-  /// Whether news have had the last word, `RankStatus::left`.
+  /// Returns true if the news so far include the last one, `RankStatus::left`.
   [[nodiscard]] bool has_sent_all() const noexcept { return state_sent_ == RankStatus::left; }
 
-  /// Writes a message into the mirrors. Throws Error(internal) if it makes no sense.
+  /// Writes a message into the mirrors. Throws Error(internal) if it is malformed.
   void deliver(const Network::Message& message);
 
  private:
   using Record = MessageRecord;
-  /// How far a local member has come.
+  /// A local member's progress.
   struct MemberProgress {
     std::uint32_t done = 0;
     std::uint32_t passed = 0;
     std::uint32_t finished = 0;
     friend bool operator==(const MemberProgress&, const MemberProgress&) = default;
   };
-  /// What has been sent of a mailbox.
+  /// How much of a mailbox has been sent.
   struct Mail {
     std::atomic<std::uint64_t> written{0};
     std::uint64_t read = 0;
@@ -87,7 +87,7 @@ class Mirror {
   void add_mail(MessageWriter& news, Mailbox::Kind kind);
   void add_progress(MessageWriter& news);
   void add_abort(MessageWriter& news);
-  /// What this host knows of the others of its ranks.
+  /// Adds what this host knows of its other ranks.
   void add_gossip(MessageWriter& news) const;
   void end_as_elsewhere(ErrorCode code, std::string_view reason) noexcept;
   void deliver_call(std::size_t rank, MessageReader& message);

@@ -14,15 +14,15 @@
 
 namespace tutti::transport::team {
 
-/// The exchange by which ranks make a team: bounded by the team's timeout, and what it throws of ranks that
-/// do not come says what they have not done.
+/// Wraps the exchange over which ranks form a team: bounds its waits by the team's timeout, and adds to
+/// errors about missing ranks the step that they have not done.
 class BootstrapExchange final : public Exchange {
  public:
   BootstrapExchange(Exchange& exchange, std::chrono::milliseconds timeout) : exchange_(exchange) {
     exchange.limit_waits(timeout);
   }
 
-  /// What all ranks do next, as in "while the ranks ...".
+  /// Names the step that all ranks do next, as in "while the ranks ...".
   void begin(std::string_view step) noexcept { step_ = step; }
 
   [[nodiscard]] int rank() const override { return exchange_.rank(); }

@@ -9,10 +9,10 @@
 
 namespace tutti::transport::team {
 
-/// What a rank is built from. All versions of the library tell it first, in this form.
+/// Identifies the build of a rank's library. Every version of the library exchanges it first, in this form.
 struct BuildMark {
   std::array<char, 56> version{};
-  std::uint64_t layout = 0;  ///< of all that ranks share
+  std::uint64_t layout = 0;  ///< hash of the layout of all shared structures
 
   [[nodiscard]] static BuildMark own();
   [[nodiscard]] std::string string() const;
@@ -20,8 +20,8 @@ struct BuildMark {
 };
 static_assert(sizeof(BuildMark) == 64);
 
-/// Collective. Throws Error(invalid_argument) on all ranks, with both marks, if a rank's build is another one
-/// than that of rank 0: they would read different things from the same bytes.
+/// Throws Error(invalid_argument) on all ranks, with both marks, if a rank's build differs from rank 0's:
+/// they would read different things from the same bytes. Collective.
 void require_same_build(Exchange& exchange);
 
 }  // namespace tutti::transport::team

@@ -12,22 +12,21 @@
 
 namespace tutti::transport::team {
 
-/// Where ranks are, as far as memory goes: those of one host can share it.
+/// Groups ranks into hosts by what memory they can share.
 struct Places {
-  std::vector<std::string> hosts;  ///< by rank; what the rank says, and more where such ranks are told apart
-  std::string reason;              ///< why any are, in a sentence; empty if none are
-  /// Ranks of this host hand memory to one another by this, and keep it for as long as they do: its name goes
-  /// with it.
+  std::vector<std::string>
+      hosts;           ///< by rank; the rank's own name, with a suffix where ranks of one name are told apart
+  std::string reason;  ///< why ranks are told apart, in a sentence; empty if none are
+  /// The port over which ranks of this host pass memory to one another; it must live as long as they do.
   std::shared_ptr<DescriptorPort> port;
 };
 
-/// Ranks that call themselves of one host, by `names`, try whether each can open the others' memory; those
-/// that cannot are taken to be on different hosts. Collective over the exchange; all come to the same places.
+/// Finds out which ranks that name the same host in `names` can open each other's memory; those that cannot
+/// are taken to be on different hosts. Collective over the exchange; the result is the same on all ranks.
 [[nodiscard]] Places places_of(Exchange& exchange, std::vector<std::string> names);
 
-/// Which of `names`, and of those alike, go together: `reaches(a, b)` says whether a can open b's memory.
-/// Those that go together get a name of their own, after the first of them, unless that is the first of its
-/// name.
+/// Splits ranks with equal `names` into groups that share memory: `reaches(a, b)` says whether a can open b's
+/// memory. Each group but the first of a name gets a name of its own, after its first rank.
 [[nodiscard]] std::vector<std::string> told_apart(
     std::vector<std::string> names, const std::function<bool(std::size_t, std::size_t)>& reaches);
 

@@ -22,7 +22,7 @@
 
 namespace tutti::transport::team {
 
-/// What a rank makes a team with. All but the times and the devices must be the same on all ranks.
+/// Settings with which a rank forms a team. All but the times and the devices must be the same on all ranks.
 struct TeamSettings {
   std::chrono::milliseconds timeout{60'000};    ///< for ranks that give no sign of life
   std::chrono::milliseconds patience{600'000};  ///< for ranks that are late
@@ -32,28 +32,28 @@ struct TeamSettings {
   Determinism determinism = Determinism::fastest;  ///< decides plans
   /// Multiprocessors that kernels of a call may hold at a time on each device, at least 1.
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
-  /// Whether members may be given one another's operands, where they reach one another's memory.
+  /// Members may read and write one another's operands, where they reach one another's memory.
   bool is_direct = true;
   std::vector<int> devices;  ///< this rank's members
-  /// Whether calls are posted. If not, they are numbered alone: there is one rank, whose calls are never
-  /// late, and which gives no addresses.
+  /// Calls are posted. If not, they are only numbered: for a single rank, whose calls are never late, and
+  /// which exposes no addresses.
   bool is_posted = true;
 };
 
-/// What the ranks that make a team have told one another.
+/// What the ranks that form a team have told one another.
 struct Introductions {
   Membership membership;
   std::vector<pid_t> process_numbers;    ///< by rank; each as its rank counts
   std::vector<PeerProcess> processes;    ///< by rank; none for this one and those that cannot be watched
-  std::shared_ptr<DescriptorPort> port;  ///< where others of this host get memory; none if they cannot
+  std::shared_ptr<DescriptorPort> port;  ///< over which others of this host get memory; none if they cannot
   std::unique_ptr<Network> network;      ///< nullptr if there is one host
 };
 
-/// Collective over the exchange. Throws on all ranks if one of them cannot take part, if they differ in what
-/// must be the same, or if they are on several hosts without a network.
+/// Exchanges the ranks' introductions. Throws on all ranks if one of them cannot take part, if they differ in
+/// what must be the same, or if they are on several hosts without a network. Collective over the exchange.
 [[nodiscard]] Introductions introduce(Runtime& runtime, BootstrapExchange& exchange,
                                       const TeamSettings& settings);
-/// Instead of making a team: the other ranks' `introduce` throws, and says what this one's `complaint` is.
+/// Declines to form a team: the other ranks' `introduce` throws an error with this rank's `complaint`.
 void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept;
 
 }  // namespace tutti::transport::team

@@ -9,7 +9,7 @@
 
 namespace tutti::transport::team {
 
-/// The exchange of one process that makes a team by itself.
+/// An exchange for a team of one process.
 class SingleRankExchange final : public Exchange {
  public:
   [[nodiscard]] int rank() const override { return 0; }

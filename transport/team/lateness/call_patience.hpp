@@ -12,28 +12,28 @@
 
 namespace tutti::transport::team {
 
-/// How long each of a rank's last calls waits for ranks that are late. Thread-safe.
+/// Stores how long each of a rank's last calls waits for late ranks. Thread-safe.
 class CallPatience {
  public:
-  /// `usual`: of calls that are made without a `PatienceGuard`.
+  /// `usual` is the patience of calls made without a `PatienceGuard`.
   explicit CallPatience(std::chrono::milliseconds usual) noexcept : usual_(usual) {
     for (auto& patience : of_calls_) patience.store(usual.count(), std::memory_order_relaxed);
   }
 
-  /// The calling thread makes the call: it is as patient as the thread says, or as usual.
+  /// Records the patience of a call that the calling thread makes: the thread's own, or the usual one.
   void begin(std::uint64_t sequence) noexcept {
     of_calls_[sequence % of_calls_.size()].store(of_calling_thread().count(), std::memory_order_relaxed);
   }
-  /// How patient calls are where no thread says.
+  /// Returns the patience of calls whose thread sets none.
   [[nodiscard]] std::chrono::milliseconds usual() const noexcept { return usual_; }
-  /// How patient a call is that the thread makes now.
+  /// Returns the patience of a call that the calling thread makes now.
   [[nodiscard]] std::chrono::milliseconds of_calling_thread() const noexcept {
     return current_patience().value_or(usual_);
   }
   [[nodiscard]] std::chrono::milliseconds of(std::uint64_t sequence) const noexcept {
     return std::chrono::milliseconds(of_calls_[sequence % of_calls_.size()].load(std::memory_order_relaxed));
   }
-  /// The most of any call that is remembered.
+  /// Returns the longest patience of the remembered calls.
   [[nodiscard]] std::chrono::milliseconds longest() const noexcept {
     std::chrono::milliseconds longest = usual_;
     for (const auto& patience : of_calls_)

@@ -14,8 +14,7 @@
 
 namespace tutti::transport::team {
 
-/// What a team writes down of its calls: as JSON, for whoever asks, and after a timeout for those who look
-/// into it. Thread-safe.
+/// Writes a team's last calls as JSON: on request, and after a timeout for diagnosis. Thread-safe.
 class FlightRecord {
  public:
   FlightRecord(const Membership& membership, const SharedState& state, const Progress& progress,
@@ -29,18 +28,18 @@ class FlightRecord {
   FlightRecord& operator=(const FlightRecord&) = delete;
   ~FlightRecord() = default;
 
-  /// Every rank's last calls, `most_calls` of each and those from call `since` on. `reason`: why the team is
-  /// about to be ended, if it is.
+  /// Returns every rank's last calls: `most_calls` of each, and those from call `since` on. `reason` says why
+  /// the team is about to be ended, if it is.
   [[nodiscard]] std::string json(std::uint64_t most_calls = RankStatus::history,
                                  std::uint64_t since = UINT64_MAX, std::string_view reason = {}) const;
-  /// The last calls before a timeout in call `sequence`; empty if there is no memory for it.
+  /// Returns the last calls before a timeout in call `sequence`; empty if memory is short.
   [[nodiscard]] std::string of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept;
-  /// Writes down the record of the timeout that has ended the team, as far as this rank is the one that does.
-  /// Waits for no reader.
+  /// Stores the record of the timeout that has ended the team, if this rank is the one that does so. Does not
+  /// wait for a reader.
   void keep(std::string_view record) const noexcept;
 
  private:
-  /// Whether this host's ranks write the record to the log: those of one host do.
+  /// Returns true if the ranks of this host write the record to the log; the ranks of exactly one host do.
   [[nodiscard]] bool is_host_that_logs() const noexcept;
 
   const Membership& membership_;

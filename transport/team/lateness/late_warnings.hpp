@@ -17,8 +17,8 @@ namespace tutti::transport::team {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
 }
 
-/// Tells the log of a call that waits for ranks that are late, long before that ends the team: who they are,
-/// again at growing distances, and that the call goes on. One of the ranks that wait tells for all.
+/// Logs a warning when a call waits for late ranks, long before the team is ended: it names the ranks,
+/// repeats at growing intervals, and says when the call goes on. One of the waiting ranks warns for all.
 /// Thread-safe.
 class LateWarnings {
  public:
@@ -29,27 +29,27 @@ class LateWarnings {
   LateWarnings& operator=(const LateWarnings&) = delete;
   ~LateWarnings() = default;
 
-  /// A wait that has been told of is told of again when it has lasted so many times as long.
+  /// The next warning of a wait is due when it has lasted so many times as long.
   static constexpr int growth = 3;
-  /// After how long a wait that may last for `patience` is told of first: ten seconds, if that is early
-  /// enough.
+  /// Returns the wait after which the first warning is due, if the wait may last for `patience`: ten seconds,
+  /// or less if the patience is short.
   [[nodiscard]] static std::chrono::nanoseconds first_after(std::chrono::nanoseconds patience) noexcept;
-  /// Tells of the wait if it is time to. Of one wait at a time; where memory is short, nothing is told.
+  /// Warns of the wait if it is time to. Follows one wait at a time; does nothing where memory is short.
   void look(const RankWait& wait) noexcept;
-  /// The waits in calls up to this one are over, and the team goes on.
+  /// Notes that the waits in calls up to this one are over and the team goes on.
   void goes_on(std::uint64_t sequence) noexcept;
 
  private:
-  /// A wait that has lasted so long that it is told of.
+  /// A wait that has lasted long enough for a warning.
   struct Told {
     std::uint64_t sequence = 0;
     std::int64_t since = 0;           ///< by `RankStatus::now`
-    std::chrono::nanoseconds next{};  ///< when it is looked at again, after it has begun
+    std::chrono::nanoseconds next{};  ///< time after the beginning at which it is checked again
     int looks = 0;
     bool is_in_log = false;
   };
 
-  /// Whether other ranks wait in the same way and this one tells for them.
+  /// Returns true if other ranks wait in the same way and this one warns for all.
   [[nodiscard]] bool tells_for_all(std::uint64_t sequence) const noexcept;
   void tell(const RankWait& wait);
 

@@ -6,24 +6,24 @@
 
 namespace tutti::transport::team {
 
-/// Tells a thread that looks again and again at what other ranks do whether it may judge them by that. A
-/// thread that has paused, because its process was stopped, say, judges nobody for a while: what the others
-/// have done meanwhile, an end of the team included, may not have reached it yet. A thread that always comes
-/// late, because the machine is too busy, judges all the same.
+/// Detects that a thread was suspended, and so may not yet judge other ranks by what it sees of them. After a
+/// long gap between two looks, as when its process was stopped, a thread judges nobody for a while: news of
+/// the others, even of the end of the team, may not have reached it yet. A thread that is always slow,
+/// because the machine is busy, judges all the same.
 class SuspensionDetector {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A thread that looks at least so often has not paused, however short the timeout is.
+  /// A gap up to this length is no suspension, however short the timeout is.
   static constexpr std::chrono::milliseconds shortest_gap{100};
-  /// A thread judges no later than after so many gaps.
+  /// After so many gaps in a row the thread may judge all the same.
   static constexpr int most_gaps_in_a_row = 8;
 
-  /// `timeout`: after which others are late.
+  /// `timeout` is the time after which other ranks are late.
   explicit SuspensionDetector(std::chrono::milliseconds timeout)
       : longest_gap_(std::max(timeout / 4, shortest_gap)), pause_(timeout / 2) {}
 
-  /// Whether the thread, which looks now, may judge. It calls this whenever it looks.
+  /// Returns true if the thread may judge other ranks now. Called at each look.
   [[nodiscard]] bool may_judge(Clock::time_point now) {
     if (now - last_look_ > longest_gap_ && gaps_ < most_gaps_in_a_row) {
       ++gaps_;
@@ -40,7 +40,7 @@ class SuspensionDetector {
   std::chrono::milliseconds pause_;
   Clock::time_point last_look_ = Clock::now();
   Clock::time_point judges_from_ = last_look_;
-  int gaps_ = 0;  ///< since it last might judge
+  int gaps_ = 0;  ///< since it was last allowed to judge
 };
 
 }  // namespace tutti::transport::team

@@ -20,13 +20,13 @@
 
 namespace tutti::transport::team {
 
-/// Waits of host threads for other ranks, and how they end: with what they wait for, with the team, or by
-/// ending the team. That happens when they take longer than the call's patience (with a flight record), or
-/// than the timeout for a rank that gives no sign of life, when a rank that they wait for has left, or when a
-/// process is gone. Who is late is told before. Thread-safe.
+/// Lets host threads wait for other ranks. A wait ends when its condition holds or the team ends. It ends the
+/// team itself if it exceeds the call's patience (with a flight record), or the timeout for a rank that gives
+/// no sign of life, if a rank that it waits for has left, or if a process is gone. Late ranks are reported
+/// before that. Thread-safe.
 class Waiting {
  public:
-  /// Ranks that are still to do their part.
+  /// Returns the ranks that have yet to do their part.
   using Missing = std::function<std::vector<std::size_t>()>;
 
   Waiting(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
@@ -36,31 +36,30 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() = default;
 
-  /// Waits until `holds` says so, in call `sequence`. Throws what has ended the team.
+  /// Waits until `holds` returns true, in call `sequence`. Throws the error that has ended the team.
   void wait_for(std::uint64_t sequence, const std::function<bool()>& holds) {
     wait(sequence, holds, {}, std::nullopt);
   }
-  /// Waits until `missing` tells of none; names those it tells of if that takes too long. Ends the team at
-  /// once if one of them has left. `limit`: how long it may take, instead of the call's patience.
+  /// Waits until `missing` returns no rank; if that takes too long, the error names the ranks it returns.
+  /// Ends the team at once if one of them has left. `limit` replaces the call's patience.
   void wait_for_ranks(std::uint64_t sequence, const Missing& missing,
                       std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
-  /// How patient calls are.
+  /// Returns the calls' patience.
   [[nodiscard]] CallPatience& patience() noexcept { return patience_; }
-  /// Looks at the call, which is not complete and has waited for other ranks so long: tells of it, or ends
-  /// the team.
+  /// Warns of the call, which has waited for other ranks for `waited` and is not complete, or ends the team.
   void look_at_call(std::uint64_t sequence, std::chrono::nanoseconds waited);
-  /// Calls up to this one are complete.
+  /// Notes that calls up to this one are complete.
   void have_completed(std::uint64_t sequence) noexcept { warnings_.goes_on(sequence); }
-  /// Ends the team if the process of another rank of this host is gone without having left it.
+  /// Ends the team if the process of another rank of this host is gone without having left the team.
   void look_for_lost_ranks();
-  /// Ends the team if one of the ranks that `missing` tells of has left: it does not come any more.
+  /// Ends the team if one of the ranks that `missing` returns has left, as it will never come.
   void look_for_ranks_that_left(std::uint64_t sequence, const Missing& missing);
 
  private:
   void wait(std::uint64_t sequence, const std::function<bool()>& holds,
             const std::vector<std::size_t>& missing, std::optional<std::chrono::milliseconds> limit);
-  /// Ends the team if the wait takes too long.
+  /// Ends the team if the wait has taken too long.
   void judge(const RankWait& wait);
   [[nodiscard]] const RankStatus& status() const noexcept { return state_.status(membership_.rank()); }
 

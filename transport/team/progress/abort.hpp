@@ -12,8 +12,8 @@
 
 namespace tutti::transport::team {
 
-/// Ends a team, for a reason that all of its ranks come to know, and says so in the log. All waits of all
-/// ranks, on devices and hosts, end with it. Thread-safe.
+/// Ends a team, for a reason that all of its ranks learn, and logs it. All waits of all ranks, on devices and
+/// hosts, end with it. Thread-safe.
 class Abort {
  public:
   Abort(const Membership& membership, backend::AbortWord& word, LocalNews& news)
@@ -23,20 +23,19 @@ class Abort {
   ~Abort() = default;
 
   [[nodiscard]] bool is_set() const noexcept { return word_.is_set(); }
-  /// What kernels look at.
+  /// Returns the word that kernels poll.
   [[nodiscard]] backend::AbortWord& word() const noexcept { return word_; }
 
-  /// The first reason is kept. True if it is this one.
+  /// Ends the team. The first reason is kept; returns true if it is this one.
   bool set(ErrorCode code, std::string_view reason) noexcept;
-  /// Sets it, and writes to the log: "rank 1 `cannot`: " and what has escaped. Takes no memory to end the
-  /// team.
+  /// Ends the team and logs "rank 1 `cannot`: " and the error. Allocates no memory to end the team.
   void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept;
 
-  /// Throws the reason once it is set.
+  /// Throws the reason if the team has been ended.
   void require_running() const;
-  /// Once it is set.
+  /// Returns the reason; the team must have been ended.
   [[nodiscard]] Error reason() const;
-  /// Writes the reason to the log, once, unless a rank has asked for the end.
+  /// Logs the reason, once, unless a rank has asked for the end.
   void log_reason() noexcept;
 
  private:

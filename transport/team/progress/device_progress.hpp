@@ -17,45 +17,44 @@
 
 namespace tutti::transport::team {
 
-/// How far devices have come that count in their own memory. They are asked now and then, by a copy on a
-/// stream of its own: if each call wrote to host memory, that would cost its kernel as much as a small
-/// message.
+/// Tracks the progress of devices that count calls in their own memory. It polls them by a copy on a separate
+/// stream: if each call wrote to host memory, that would cost its kernel as much as a small message.
 ///
-/// A thread asks, and no other has to: calls of the backend may wait for what only the team's watch can end.
-/// Thread-safe.
+/// Only this class's thread polls, because calls of the backend may wait for what only the team's watchdog
+/// can end. Thread-safe.
 class DeviceProgress {
  public:
   struct Device {
-    backend::StreamRef stream;                              ///< nobody else's
-    const std::atomic<std::uint32_t>* on_device = nullptr;  ///< in its memory
-    backend::SharedFlag* known = nullptr;  ///< in registered memory, to be brought up to date
+    backend::StreamRef stream;                              ///< used by nobody else
+    const std::atomic<std::uint32_t>* on_device = nullptr;  ///< in the device's memory
+    backend::SharedFlag* known = nullptr;                   ///< in registered memory; the copy's target
     const backend::TeamRecord* record_on_device = nullptr;  ///< nullptr: none
-    backend::TeamRecord* known_record = nullptr;            ///< likewise
+    backend::TeamRecord* known_record = nullptr;            ///< the copy's target; nullptr: none
   };
 
-  /// Asks while `is_behind` says that there is something to hear; calls `fail`, which must not throw, with
-  /// what prevents that.
+  /// Polls while `is_behind` returns true; reports failures to `fail`, which must not throw.
   DeviceProgress(Runtime& runtime, std::span<const Device> devices, std::function<bool()> is_behind,
                  std::function<void(const backend::Escaped&)> fail);
   DeviceProgress(const DeviceProgress&) = delete;
   DeviceProgress& operator=(const DeviceProgress&) = delete;
-  /// The devices' work is over.
+  /// The devices' work must be over.
   ~DeviceProgress();
 
-  /// Asks now, and waits for the answers, but not for long.
+  /// Polls now, and waits for the answers, but not for long.
   void look() noexcept;
-  /// All that devices had completed at this time is known, in nanoseconds of `RankStatus::now`.
+  /// Returns the time, in nanoseconds of `RankStatus::now`, up to which everything that devices have
+  /// completed is known.
   [[nodiscard]] std::int64_t known_until() const noexcept;
-  /// How long a device, or the call that asks it, has owed an answer.
+  /// Returns how long a device, or the call that polls it, has owed an answer.
   [[nodiscard]] std::chrono::nanoseconds silence() const noexcept;
 
  private:
   struct Question {
     Device device;
-    PooledEvent event;  ///< behind the copy
+    PooledEvent event;  ///< recorded after the copy
     std::atomic<bool> is_open = false;
     std::atomic<std::int64_t> asked_at = 0;
-    std::atomic<std::int64_t> known_until = 0;  ///< when the last question was asked that has been answered
+    std::atomic<std::int64_t> known_until = 0;  ///< when the last answered question was asked
   };
 
   void run();

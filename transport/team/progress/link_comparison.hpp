@@ -12,22 +12,22 @@
 
 namespace tutti::transport::team {
 
-/// A message, by its place on its link.
+/// Identifies a message by its place on its link.
 struct LinkPlace {
   std::size_t from = 0;      ///< the member that sends
   std::size_t to = 0;        ///< the member that receives
   std::uint64_t number = 0;  ///< from 1
 };
 
-/// "message #3 from member 0 to member 1".
+/// Returns "message #3 from member 0 to member 1", for instance.
 [[nodiscard]] std::string in_words(const LinkPlace& message);
 
-/// "4000 float32", with ", captured" behind it if it is.
+/// Returns "4000 float32", for instance, with ", captured" appended if it is.
 [[nodiscard]] std::string in_words(const LinkSignature& side);
 
-/// Ends the team if both sides of the message have been posted and differ; the reason names that at `end`
-/// first. Each side has written its own before it is compared here: so whichever comes second, or comes here
-/// second from another host, sees both. Thread-safe.
+/// Ends the team if both sides of the message have been posted and differ; the reason names the side at `end`
+/// first. Each side writes its own entry before comparing, so that the later one, also one that arrives later
+/// from another host, sees both. Thread-safe.
 void compare_sides(const Membership& membership, const SharedState& state, Abort& abort,
                    const LinkPlace& message, SharedState::LinkEnd end) noexcept;
 

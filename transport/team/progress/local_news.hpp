@@ -8,9 +8,9 @@
 
 namespace tutti::transport::team {
 
-/// Wakes the thread that tells other hosts of this rank, for whoever has changed something in its part of the
-/// shared state. That thread looks by itself, too: it is only quicker so. A call costs a load where there is
-/// no such thread. Thread-safe.
+/// Wakes the host proxy's thread when something has changed in this rank's part of the shared state. The
+/// thread also polls by itself; this only makes it faster. Costs a load where there is no such thread.
+/// Thread-safe.
 class LocalNews {
  public:
   LocalNews() = default;
@@ -18,7 +18,7 @@ class LocalNews {
   LocalNews& operator=(const LocalNews&) = delete;
   ~LocalNews() = default;
 
-  /// From now on somebody waits for news.
+  /// Makes announcements wake the listener from now on.
   void listen() noexcept { has_listener_.store(true); }
   void announce() noexcept {
     if (!has_listener_.load(std::memory_order_relaxed)) return;
@@ -28,13 +28,13 @@ class LocalNews {
     }
     announced_.notify_one();
   }
-  /// The listener begins to look: what is announced from here on is news.
+  /// Begins a look of the listener: what is announced from here on is news.
   void begin_to_look() noexcept {
     const std::lock_guard lock(mutex_);
     is_new_ = false;
   }
-  /// Waits until there has been news since the listener began to look, for `longest` at most. Whether there
-  /// has been.
+  /// Waits for at most `longest` until there has been news since the listener began to look. Returns true if
+  /// there has been.
   [[nodiscard]] bool wait_for(std::chrono::microseconds longest) {
     std::unique_lock lock(mutex_);
     return announced_.wait_for(lock, longest, [this] { return is_new_; });

@@ -18,15 +18,14 @@
 
 namespace tutti::transport::team {
 
-/// Device memory of this process that other ranks, all of this host, may still have open for teams that are
-/// no more here. The devices' caching allocators free it once those ranks have closed it, or are gone; that
-/// happens when somebody calls `sweep`, when memory is short, and when the cache is emptied. The object is an
-/// extension of the runtime. Thread-safe.
+/// Keeps device memory of former teams of this process that other ranks of this host may still have open. The
+/// devices' caching allocators free it once those ranks have closed it or are gone: in `sweep`, when memory
+/// is short, and when the cache is emptied. It is an extension of the runtime. Thread-safe.
 class DeferredFrees final : public SegmentObserver {
  public:
-  /// What one team has left.
+  /// The memory that one team has left.
   struct Left {
-    std::shared_ptr<SharedMemory> memory;  ///< in which the others write
+    std::shared_ptr<SharedMemory> memory;  ///< in which the others report
     std::span<const RankStatus> statuses;  ///< by rank; in the memory
     std::vector<PeerProcess> processes;
     std::shared_ptr<RetiredSegments> segments;  ///< may be in use
@@ -35,7 +34,7 @@ class DeferredFrees final : public SegmentObserver {
     [[nodiscard]] bool has_left(std::size_t rank) const noexcept {
       return statuses[rank].state.load() >= RankStatus::left || processes[rank].is_gone();
     }
-    /// Whether nobody has anything open any more.
+    /// Returns true if nobody has anything open any more.
     [[nodiscard]] bool is_over() const noexcept;
   };
 
@@ -44,11 +43,12 @@ class DeferredFrees final : public SegmentObserver {
   DeferredFrees& operator=(const DeferredFrees&) = delete;
   ~DeferredFrees();
 
-  /// Takes the list's one element, which is made early, as there may be no memory for it when the team goes.
-  /// `windows` are the team's windows, of `window_bytes` each, which are nobody else's any longer.
+  /// Takes the list's single element, which is made early because memory may be short when the team ends.
+  /// `windows` are the team's windows, of `window_bytes` each; this object owns them from now on.
   void take(std::list<Left> left, std::span<const Windows::Allocated> windows,
             std::size_t window_bytes) noexcept;
-  /// Frees what can be freed on these devices; waits for them if there is something, and for no other rank.
+  /// Frees what can be freed on these devices. Waits for the devices if there is something to free, and for
+  /// no other rank.
   void sweep(std::span<const int> devices) noexcept;
 
   void will_free(const std::byte* address) noexcept override { static_cast<void>(address); }

@@ -19,45 +19,45 @@
 
 namespace tutti::transport::team {
 
-/// Segments of other ranks' memory that this rank has open, as their tables of registrations ask for.
+/// Opens and closes segments of other ranks' memory, as their registration tables ask for.
 ///
-/// Opening goes on while a device waits in a kernel: a thread does it that depends on nobody else. Closing
-/// does not: it waits for the device, and kernels cannot be launched meanwhile, so that ranks could come to
-/// wait for one another. Another thread closes segments, when all local work of this team and of others of
-/// the process is over and no call is being made; and never once calls of one of them have been captured, as
-/// nobody knows when graphs run.
+/// Opening is possible while a device waits in a kernel, so a separate thread does it that depends on nobody
+/// else. Closing is not: it waits for the device, and kernels cannot be launched meanwhile, so that ranks
+/// could come to wait for one another. Another thread closes segments when all local work of this team and of
+/// others of the process is over and no call is being made; and never once calls of one of them have been
+/// captured, as nobody knows when graphs run.
 class PeerSegments {
  public:
-  /// Throws if a thread cannot start.
+  /// Starts the threads. Throws if one cannot start.
   PeerSegments(Runtime& runtime, const Membership& membership, RegistrationTables tables, CallLog& calls,
                Abort& abort, LiveTeams& live_teams);
   PeerSegments(const PeerSegments&) = delete;
   PeerSegments& operator=(const PeerSegments&) = delete;
-  /// Closes all segments: no local work uses any of them, nor will.
+  /// Closes all segments; no local work may use them any more.
   ~PeerSegments();
 
  private:
   [[nodiscard]] RegistrationTable& table() const noexcept { return tables_.own(); }
-  /// What a local member has to do with another rank's entry.
+  /// An entry of another rank and the local member that follows it.
   struct Case {
     std::size_t rank;
     std::uint32_t entry;
     std::size_t local;
-    std::uint64_t version;  ///< the entry's
+    std::uint64_t version;  ///< version of the entry
     RegistrationView& view;
   };
   template <class Visitor>
   void for_each_case(const Visitor& visit);
-  /// Starts a thread that does `loop`.
+  /// Starts a thread that runs `loop`.
   [[nodiscard]] backend::Thread start(const backend::Thread::Role& role, void (PeerSegments::*loop)());
-  /// What a thread does.
+  /// Runs `loop` and reports its errors.
   void run(void (PeerSegments::*loop)());
-  // A view that is not open is the opener's to change, and one that is, the closer's.
+  // The opener alone changes views that are not open; the closer alone changes those that are.
   void open_loop();
   void close_loop();
   void open(const Case& segment);
   void close(const Case& segment);
-  /// Ends the threads, and closes all segments.
+  /// Ends the threads and closes all segments.
   void stop() noexcept;
 
   Runtime& runtime_;

@@ -27,28 +27,28 @@
 
 namespace tutti::transport::team {
 
-/// What addresses that are given are multiples of: what GPUs read at once. Processors read from anywhere as
-/// fast.
+/// Returns the alignment of exposed addresses: the bytes that a GPU reads at once. Processors read from
+/// anywhere as fast.
 [[nodiscard]] constexpr std::uintptr_t alignment_of_exposed(BackendKind backend) noexcept {
   constexpr std::uintptr_t of_gpus = 16;
   return backend == BackendKind::cuda ? of_gpus : 1;
 }
 
-/// The registration cache: which segments of the caching allocators the other ranks have open, so that
-/// members can give each other addresses of tensors (`backend/team_round.hpp`).
+/// Caches registrations: keeps track of which segments of the caching allocators the other ranks have open,
+/// so that members can expose addresses of tensors to one another (`backend/team_round.hpp`).
 ///
-/// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
+/// A segment is opened once, when a tensor in it is exposed for the first time: the owner enters it in its
 /// table, and each other rank opens it (`PeerSegments`). It stays open until the allocator wants to return it
 /// to the device and all others close such memory, until there are too many, or until the team ends.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
  public:
-  /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
-  /// have open, unless captured ones keep as many.
+  /// The most operands that one call of a rank may expose. Their segments fit, whatever other calls have
+  /// open, unless captured calls keep as many.
   static constexpr std::size_t most_exposed = RegistrationTable::capacity / 2;
 
-  /// `capacity`: how many segments of this rank may be open at a time.
+  /// `capacity` is the number of segments of this rank that may be open at a time.
   Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                 const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
                 LiveTeams& live_teams, std::size_t capacity = RegistrationTable::capacity);
@@ -56,31 +56,33 @@ class Registrations final : public SegmentObserver {
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
 
-  /// Asks all others to open the segment of `address`, memory of a local member that a call gives; `wait`
-  /// says when they have. False if it cannot be given: it is not the allocator's, is not aligned to 16 bytes
-  /// on a GPU, or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
+  /// Asks all others to open the segment of `address`, memory of a local member that a call exposes; `wait`
+  /// waits until they have. Returns false if it cannot be exposed: it is not the allocator's, is not aligned
+  /// to 16 bytes on a GPU, or there is no room. If `is_captured`, graphs may use it for as long as it is not
+  /// freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
-  /// Has the segment of `address`, memory of a local member that is received into in the batch of this number
-  /// (`Links::post`; 0: captured), opened by all others, if it can be. Waits for nobody.
+  /// Asks all others to open the segment of `address`, if possible: memory of a local member that receives in
+  /// the batch of this number (`Links::post`; 0: captured). Does not wait.
   void prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address);
-  /// After that, where the device of member `sender` of another rank finds `address`; nullptr if it cannot
-  /// write there. It has until `deadline` to open the segment when that is first asked for, and where calls
-  /// are captured: who opens it later does so by itself, for the next message.
+  /// Returns the address by which the device of member `sender` of another rank finds `address`, after
+  /// `prepare_invitation`; nullptr if it cannot write there. It has until `deadline` to open the segment when
+  /// that is first asked for, and where calls are captured; if it opens the segment later, that serves the
+  /// next message.
   [[nodiscard]] std::byte* invite(bool is_captured, std::byte* address, std::size_t sender,
                                   std::chrono::steady_clock::time_point deadline);
-  /// Why the last `add` that returned false did.
+  /// Returns why the last `add` returned false.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
-  /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and what
-  /// ends the team.
+  /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and the
+  /// error that has ended the team.
   void wait(std::uint64_t sequence);
 
-  /// Memory that has been added, as others find it.
+  /// Memory that has been added, as other members address it.
   class Exposed {
    public:
-    /// What the process reaches by itself: all see it there.
+    /// Memory of this process itself, which all members see at one address.
     explicit Exposed(std::byte* address) noexcept : address_(address) {}
-    /// Where the memory is for the device of a member.
+    /// Returns the address of the memory for a member's device.
     [[nodiscard]] std::byte* seen_by(std::size_t member) const noexcept {
       return views_ == nullptr ? address_ : segment_of(member) + offset_;
     }
@@ -95,36 +97,37 @@ class Registrations final : public SegmentObserver {
   };
   [[nodiscard]] Exposed find(std::byte* address);
 
-  /// Tells the others to close all segments of this rank, and closes theirs: no local work uses any of them,
-  /// nor will.
+  /// Tells the others to close all segments of this rank, and closes theirs; no local work may use them any
+  /// more.
   void leave() noexcept;
-  /// What others may still have open after that.
+  /// Returns the segments that others may still have open after `leave`.
   [[nodiscard]] std::shared_ptr<RetiredSegments> retired() const noexcept { return retired_; }
 
   void will_free(const std::byte* address) noexcept override;
-  /// The hold is passing while others have to close the segment. It is lasting if one of them closes nothing
-  /// for now, and if the team has been ended, as nobody knows what the others do then.
+  /// Returns a passing hold while others have to close the segment; a lasting one if one of them closes
+  /// nothing for now, or if the team has been ended, as nobody knows what the others do then.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
 
-  /// The segment that contains `address`; end() if there is none.
+  /// Returns the segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
-  /// Likewise of memory of a local member, which is entered now if others do not know it yet; nothing if
-  /// there need be none, and end() if there cannot be one, of which `refusal` tells. The mutex is held.
+  /// Returns the segment that contains `address`, memory of a local member, and enters it if others do not
+  /// know it yet. Nothing if none is needed; end() if there cannot be one, with the reason in `refusal`. The
+  /// mutex must be held.
   [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local, const std::byte* address);
   Segments::iterator refuse(std::string reason);
-  /// Tells the others to close what has not been used for longest, if much is open, but for what the call of
-  /// this number uses. The mutex is held.
+  /// Tells the others to close the segments that have not been used for longest, if much is open, except
+  /// those that the call of this number uses. The mutex must be held.
   void trim(std::uint64_t sequence);
-  /// Tells the others to close the segment. The mutex is held.
+  /// Tells the others to close the segment. The mutex must be held.
   void retire(Segments::iterator segment) noexcept;
-  /// Whether what the allocator gives up keeps its entry, as somebody would not close it for now: if it comes
-  /// to be used again, it need not be opened once more, and no entry is used up.
+  /// Returns true if memory that the allocator gives up keeps its entry, because some rank would not close it
+  /// for now: if it is used again, it need not be reopened, and no entry is used up.
   [[nodiscard]] bool stays_open() const;
-  /// Retires the segment, which no work uses any more, unless it stays open. Whether it does.
+  /// Retires the segment, which no work uses any more, unless it stays open. Returns true if it does.
   [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
   void stop_observing() noexcept;
 
@@ -139,9 +142,9 @@ class Registrations final : public SegmentObserver {
   Segments segments_;
   const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;
-  std::vector<const std::byte*> added_;  ///< segments that `wait` has not seen yet
+  std::vector<const std::byte*> added_;  ///< segments that `wait` has yet to wait for
 
-  std::optional<PeerSegments> peers_;  ///< none if there are no other ranks, or they need them no more
+  std::optional<PeerSegments> peers_;  ///< none if there are no other ranks, or they no longer need them
 };
 
 }  // namespace tutti::transport::team

@@ -20,12 +20,13 @@ struct RegisteredSegment {
   std::uint64_t last_use = 0;    ///< sequence number of a call
   std::uint64_t last_batch = 0;  ///< number of a batch of messages
   bool is_kept = false;          ///< captured calls may use it
-  bool is_open = false;          ///< all others have said so
+  bool is_open = false;          ///< all others have reported so
   bool was_awaited = false;      ///< by a message, to be opened by its sender
 };
 using RegisteredSegments = std::map<const std::byte*, RegisteredSegment>;  ///< by address
 
-/// Segments of this rank that the others have been told to close, and may still have open. Thread-safe.
+/// Tracks segments of this rank that the others have been told to close, and may still have open.
+/// Thread-safe.
 class RetiredSegments {
  public:
   using Hold = SegmentObserver::Hold;
@@ -38,14 +39,14 @@ class RetiredSegments {
     const std::lock_guard lock(mutex_);
     segments_.insert(std::move(segment));
   }
-  /// Forgets the segment of the entry: all others have closed it.
+  /// Forgets the segment of the entry, which all others have closed.
   void forget(std::uint32_t entry) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase_if(segments_, [entry](const auto& segment) { return segment.second.entry == entry; });
   }
-  /// What keeps the segment at `address` from being freed. The segment may have been retired and registered
-  /// again; all of its entries count. `has_left(rank)` says whether the rank has nothing open any more,
-  /// `is_lasting(entry)` whether somebody closes the entry only after some time.
+  /// Returns what keeps the segment at `address` from being freed. The segment may have been retired and
+  /// registered again; all of its entries count. `has_left(rank)` tells whether the rank has nothing open any
+  /// more, `is_lasting(entry)` whether some rank closes the entry only after some time.
   template <class HasLeft, class IsLasting>
   [[nodiscard]] Hold hold_on(const std::byte* address, const HasLeft& has_left, const IsLasting& is_lasting) {
     const std::lock_guard lock(mutex_);

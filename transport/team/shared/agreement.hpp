@@ -15,11 +15,11 @@
 
 #include <fmt/format.h>
 
-/// What processes agree on while they set up a team.
+/// Helps processes to agree while they set up a team.
 namespace tutti::transport::team {
 
-/// `all_gather` of values of a plain type, of which all ranks give as many: those of rank 0, then those of
-/// rank 1.
+/// Gathers values of a plain type from all ranks, each of which contributes as many: those of rank 0, then
+/// those of rank 1, and so on.
 template <class T>
 [[nodiscard]] std::vector<T> gather_lists(Exchange& exchange, std::span<const T> mine) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -27,18 +27,18 @@ template <class T>
   exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
   return all;
 }
-/// Of one value.
+/// Gathers one value from each rank.
 template <class T>
 [[nodiscard]] std::vector<T> gather(Exchange& exchange, const T& mine) {
   return gather_lists(exchange, std::span<const T>(&mine, 1));
 }
 
-/// Returns when all have called.
+/// Waits until all ranks have called it.
 inline void synchronize(Exchange& exchange) {
   static_cast<void>(gather(exchange, std::byte{}));
 }
 
-/// A text of bounded length that travels by `gather`.
+/// A text of bounded length, for `gather`.
 struct Note {
   std::array<char, 512> text{};
 
@@ -49,7 +49,7 @@ struct Note {
   [[nodiscard]] std::string string() const { return text.data(); }
 };
 
-/// The first complaint of any rank, with the rank's number, the same on all; empty if nobody has one.
+/// Returns the first complaint of any rank, with the rank's number, the same on all; empty if nobody has one.
 [[nodiscard]] inline std::string first_complaint(Exchange& exchange, const std::string& mine) {
   const std::vector<Note> all = gather(exchange, Note(mine));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -60,7 +60,7 @@ struct Note {
   return {};
 }
 
-/// Throws Error(peer_unavailable), on all ranks that make a communicator together.
+/// Throws Error(peer_unavailable); called on all ranks that form a communicator together.
 [[noreturn]] inline void refuse_to_join(const std::string& complaint) {
   throw Error(ErrorCode::peer_unavailable,
               fmt::format("Communicator: not all ranks can join: {}", complaint));

@@ -10,20 +10,21 @@
 
 namespace tutti::transport::team {
 
-/// Zero-filled memory that the ranks of each host share, registered with the backend: a piece on every host.
+/// Zero-filled memory shared by the ranks of each host, one piece per host, and registered with the backend.
 class HostShare {
  public:
-  /// Collective over the exchange. The rank `maker`, the same for all of a host, makes that host's piece, and
-  /// has `fill` fill it in before others see it. Throws on all ranks if one of them fails.
+  /// Creates and maps the memory. The rank `maker`, the same for all of a host, makes that host's piece, and
+  /// `fill` fills it before others see it. Throws on all ranks if one of them fails. Collective over the
+  /// exchange.
   HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
             const std::function<void(std::byte*)>& fill);
   HostShare(const HostShare&) = delete;
   HostShare& operator=(const HostShare&) = delete;
-  /// Queued work does not use the memory any more.
+  /// Queued work must not use the memory any more.
   ~HostShare();
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
-  /// Hands over this rank's view of the memory, which only the host uses from now on. It stays at `data`.
+  /// Hands over this rank's view of the memory, at the same address; only the host uses it from now on.
   [[nodiscard]] SharedMemory release() noexcept;
 
  private:

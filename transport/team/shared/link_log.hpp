@@ -10,7 +10,7 @@
 
 namespace tutti::transport::team {
 
-/// What both sides of a message give alike.
+/// The properties of a message that both sides must agree on.
 struct LinkSignature {
   std::uint64_t elements = 0;
   DType dtype = DType::float32;
@@ -19,23 +19,24 @@ struct LinkSignature {
   friend bool operator==(const LinkSignature&, const LinkSignature&) = default;
 };
 
-/// The last messages of one side of a link, in shared memory: that side's rank writes them, the other side's
-/// reads them. They are numbered from 1.
+/// Logs the last messages of one side of a link in shared memory: that side's rank writes them, the other
+/// side's reads them. They are numbered from 1.
 class alignas(64) LinkLog {
  public:
   static constexpr std::size_t history = 16;
-  /// A side may be so many messages ahead of the other one here: as the other side compares each message when
-  /// it writes its own, it has then compared what is written over.
+  /// The most messages that one side may be ahead of the other. The other side compares each message when it
+  /// writes its own, so it has compared those that are overwritten.
   static constexpr std::uint64_t furthest_ahead = history / 2;
 
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.load(); }
   [[nodiscard]] bool has_room_beside(const LinkLog& other) const noexcept {
     return posted() < other.posted() + furthest_ahead;
   }
-  /// How many messages that side's rank has made: those behind the posted ones wait for room here.
+  /// Returns how many messages that side's rank has made; those after the posted ones wait for room here.
   [[nodiscard]] std::uint64_t made() const noexcept { return made_.load(); }
   void set_made(std::uint64_t number) noexcept { made_.store(number); }
-  /// Of the receiver's side: up to which number its rank has completed those that are not captured.
+  /// Returns the number up to which the receiving rank has completed messages that are not captured. Only in
+  /// the receiver's log.
   [[nodiscard]] std::uint64_t received() const noexcept { return received_.load(); }
   void set_received(std::uint64_t number) noexcept { received_.store(number); }
   /// Adds a message; called by one thread at a time.
@@ -47,7 +48,7 @@ class alignas(64) LinkLog {
                      std::memory_order_relaxed);
     posted_.store(number);
   }
-  /// Of a message that has been posted, and not written over.
+  /// Returns a message that has been posted and not overwritten.
   [[nodiscard]] LinkSignature message(std::uint64_t number) const noexcept {
     const Entry& entry = entries_[number % history];
     const std::uint64_t kind = entry.kind.load(std::memory_order_relaxed);

@@ -9,16 +9,16 @@
 
 namespace tutti::transport::team {
 
-/// Who is in a team: its ranks, their members, and the hosts they are on. All ranks know the same, but for
-/// which of it is local.
+/// Describes who is in a team: its ranks, their members, and the hosts they are on. It is the same on all
+/// ranks, except for what is local.
 ///
 /// Members are devices: those of rank 0 in its order, then those of rank 1, and so on. *Local* members are
-/// those of this rank; a local index counts them from 0. The value does not change.
+/// those of this rank; a local index counts them from 0. Immutable.
 class Membership {
  public:
-  /// What a rank brings in.
+  /// A rank's contribution.
   struct Rank {
-    std::string host;  ///< ranks of one host give the same name
+    std::string host;  ///< the same for all ranks of one host
     std::size_t member_count = 0;
   };
   struct Host {
@@ -26,7 +26,7 @@ class Membership {
     std::vector<std::size_t> ranks;
   };
 
-  /// `ranks` are all, in order; `devices` are those of rank `rank`, as many as it has members.
+  /// `ranks` are all ranks, in order; `devices` are those of rank `rank`, one for each of its members.
   Membership(std::size_t rank, std::span<const Rank> ranks, std::vector<int> devices);
 
   [[nodiscard]] std::size_t rank() const noexcept { return rank_; }
@@ -42,10 +42,10 @@ class Membership {
   [[nodiscard]] std::size_t first_local() const noexcept { return first_members_[rank_]; }
   [[nodiscard]] std::size_t local_count() const noexcept { return devices_.size(); }
   [[nodiscard]] bool is_local(std::size_t member) const noexcept { return rank_of_member_[member] == rank_; }
-  /// By local index.
+  /// Returns this rank's devices, by local index.
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return devices_; }
 
-  /// In order of their first ranks.
+  /// Returns the hosts in order of their first ranks.
   [[nodiscard]] const std::vector<Host>& hosts() const noexcept { return hosts_; }
   [[nodiscard]] bool spans_hosts() const noexcept { return hosts_.size() > 1; }
   [[nodiscard]] std::size_t host_of(std::size_t rank) const noexcept { return host_of_rank_[rank]; }
@@ -53,13 +53,14 @@ class Membership {
   [[nodiscard]] bool is_on_this_host(std::size_t rank) const noexcept {
     return host_of_rank_[rank] == host_of_rank_[rank_];
   }
-  /// The first rank of this host, which makes what its ranks share.
+  /// Returns the first rank of this host, which creates what its ranks share.
   [[nodiscard]] std::size_t first_on_this_host() const noexcept { return hosts_[this_host()].ranks.front(); }
-  /// The rank on `host` that receives what `rank`, of another host, sends there.
+  /// Returns the rank on `host` that receives what `rank`, of another host, sends there.
   [[nodiscard]] std::size_t receiver(std::size_t rank, std::size_t host) const noexcept {
     return hosts_[host].ranks[rank % hosts_[host].ranks.size()];
   }
-  /// Where ranks are, and that `network` copies between the hosts, in a line; empty if there is one host.
+  /// Describes in a line where ranks are, and that `network` copies between the hosts; empty if there is one
+  /// host.
   [[nodiscard]] std::string hosts_in_words(std::string_view network) const;
 
  private:

@@ -7,10 +7,10 @@
 
 namespace tutti::transport::team {
 
-/// Another process of this host, which may end at any time.
+/// Watches another process of this host, which may end at any time.
 class PeerProcess {
  public:
-  /// No process; it is never gone.
+  /// Watches no process; it is never gone.
   PeerProcess() = default;
   explicit PeerProcess(pid_t process) noexcept;
   PeerProcess(PeerProcess&& other) noexcept;
@@ -20,7 +20,7 @@ class PeerProcess {
 
  private:
   pid_t process_ = 0;
-  Descriptor descriptor_;  ///< tells when the process ends, whoever has its number then; may be none
+  Descriptor descriptor_;  ///< signals the end of the process, even if its number is reused; may be none
 };
 
 }  // namespace tutti::transport::team

@@ -14,34 +14,34 @@
 
 namespace tutti::transport::team {
 
-/// What a rank writes about its memory that others have open, in the memory that all ranks share. The table
-/// is zero-filled at first.
+/// One rank's requests to the others to open its memory, in memory that all ranks share. Zero-filled at
+/// first.
 struct RegistrationTable {
   static constexpr std::size_t capacity = 2048;  ///< segments of one rank
 
-  /// A segment. An odd version says that others should have it open, an even one that they should not; the
-  /// next odd version comes only when all others have followed.
+  /// A segment. An odd version asks the others to have it open, an even one not to; the next odd version
+  /// comes only when all others have followed.
   struct Entry {
     std::atomic<std::uint64_t> version{0};
     backend::MemoryHandle handle;
   };
   [[nodiscard]] static constexpr bool is_open(std::uint64_t version) noexcept { return version % 2 == 1; }
 
-  backend::SharedFlag bell;               ///< rung when others' entries have changed
+  backend::SharedFlag bell;               ///< rung when entries of others have changed
   std::atomic<std::uint32_t> used{0};     ///< entries from here on have never been used
-  std::array<Entry, capacity> entries{};  ///< which only their rank writes
+  std::array<Entry, capacity> entries{};  ///< written by their rank only
   std::array<char, 256> failure{};        ///< why this rank could not open somebody's segment
-  std::atomic<bool> is_held_up{false};    ///< this rank has not come to close anything for a while
+  std::atomic<bool> is_held_up{false};    ///< this rank has been unable to close anything for a while
 };
 
-/// What a member's process has made of an entry: up to which version it has followed, and where the segment
-/// is for the member's device. Without an address, the process could not open the segment.
+/// A member process's view of an entry: the version up to which it has followed, and the address of the
+/// segment for the member's device. Without an address, the process could not open the segment.
 struct RegistrationView {
   std::atomic<std::uint64_t> version{0};
   std::atomic<std::uint64_t> address{0};
 };
 
-/// Where a rank finds what it and the others have written; it stays valid for as long as their memory does.
+/// Locates the tables and views of all ranks; valid for as long as their memory is.
 struct RegistrationTables {
   [[nodiscard]] static constexpr std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
     return ranks * RegistrationTable::capacity * members;
@@ -62,7 +62,8 @@ struct RegistrationTables {
   [[nodiscard]] bool has_left(std::size_t other) const noexcept {
     return statuses[other].state.load() >= RankStatus::left;
   }
-  /// Whether `holds(rank)` for the rank of a member that has not followed this rank's entry to its version.
+  /// Returns true if `holds(rank)` for the rank of a member that has not followed this rank's entry to its
+  /// version.
   template <class Predicate>
   [[nodiscard]] bool any_behind(std::uint32_t entry, const Predicate& holds) const {
     const std::uint64_t version = own().entries[entry].version.load();

@@ -16,13 +16,13 @@
 
 namespace tutti::transport::team {
 
-/// What the ranks of a team share, as it lies in memory that all ranks of a host map. There are an abort word
-/// with a reason of each rank, a status and two mailboxes of each rank, the calls of those who come first,
-/// and two flags and a record of each member; where there are links, the logs of both ends of each; and where
-/// members may read one another's memory, tables of what each rank has registered. Every host has such
-/// memory, laid out alike; what belongs to ranks of other hosts is a mirror there.
+/// Locates the structures that the ranks of a team share, in memory that all ranks of a host map. They are an
+/// abort word with a reason of each rank, a status and two mailboxes of each rank, the calls of those who
+/// come first, and two flags and a record of each member; with links, the logs of both ends of each; and
+/// where members may read one another's memory, the ranks' registration tables. Every host has such memory,
+/// laid out alike; the parts of ranks on other hosts are mirrors.
 ///
-/// A view: it owns nothing, and is copied freely. Zero-filled memory is what a team finds at first.
+/// A view: it owns nothing, and is copied freely. A team starts with zero-filled memory.
 class SharedState {
  public:
   struct Shape {
@@ -32,42 +32,42 @@ class SharedState {
     bool has_links = false;  ///< from every member to every other
   };
 
-  /// How much memory that takes.
+  /// Returns the size of the memory.
   [[nodiscard]] static std::size_t bytes(const Shape& shape) { return SharedState(nullptr, shape).bytes_; }
-  /// `memory` is aligned as `backend::AbortWord` is, and has so many bytes.
+  /// `memory` has `bytes(shape)` bytes and is aligned like `backend::AbortWord`.
   SharedState(std::byte* memory, const Shape& shape);
 
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_word_; }
   [[nodiscard]] RankStatus& status(std::size_t rank) const noexcept { return statuses_[rank]; }
   [[nodiscard]] std::span<RankStatus> statuses() const noexcept { return statuses_; }
   [[nodiscard]] FirstCalls& first_calls() const noexcept { return *first_calls_; }
-  /// The sequence number of the last call by rounds that the member has completed, as far as this host knows.
-  /// A device writes it. (A word of its own, beside `passed_flag`, because the host writes that.)
+  /// Returns the sequence number of the last call by rounds that the member has completed, as far as this
+  /// host knows. A device writes it. (It is separate from `passed_flag` because the host writes that.)
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
-  /// Likewise, of calls without rounds.
+  /// Returns the sequence number of the last call without rounds that the member has completed.
   [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
     return passed_[member];
   }
   [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
     return mailboxes_[2 * rank + kind];
   }
-  /// What the member notes of the calls that it carries out, as far as this host knows.
+  /// Returns the member's notes on the calls that it carries out, as far as this host knows.
   [[nodiscard]] backend::TeamRecord& record(std::size_t member) const noexcept { return records_[member]; }
   enum class LinkEnd : std::uint8_t { sender, receiver };
-  /// Of messages from member `from` to member `to`, if the shape has links.
+  /// Returns one end's log of messages from member `from` to member `to`, if the shape has links.
   [[nodiscard]] LinkLog& link_log(std::size_t from, std::size_t to, LinkEnd end) const noexcept {
     const std::size_t side = end == LinkEnd::sender ? 0 : 1;
     return link_logs_[2 * (from * done_.size() + to) + side];
   }
-  /// As the local rank uses them, if the shape has registrations.
+  /// Returns the tables as the local rank uses them, if the shape has registrations.
   [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
 
-  /// What the rank has made last, in words: its call `last_call`, or a message behind that.
+  /// Describes what the rank has made last: its call `last_call`, or a message after it.
   [[nodiscard]] std::string last_in_words(std::size_t rank, std::uint64_t last_call) const;
   [[nodiscard]] std::string last_in_words(std::size_t rank) const {
     return last_in_words(rank, status(rank).last_sequence.load());
   }
-  /// The ranks that have not made call `sequence`.
+  /// Returns the ranks that have not made call `sequence`.
   [[nodiscard]] std::vector<std::size_t> ranks_behind(std::uint64_t sequence) const;
 
  private:

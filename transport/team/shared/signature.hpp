@@ -13,46 +13,47 @@
 #include <string>
 #include <string_view>
 
-/// What the ranks of a team must agree on, call by call.
+/// The properties of a call that the ranks of a team must agree on.
 namespace tutti::transport::team {
 
-/// How many devices one process can bring in.
+/// The most devices of one process.
 inline constexpr std::size_t most_local_members = 16;
 
-/// One call as one rank made it. All fields but `lengths` are equal on all ranks of a call that matches.
+/// One call as one rank made it. All fields but `lengths` are equal on all ranks of a matching call.
 struct Signature {
-  /// How many sizes, and factors, messages can show; those behind them are in the hashes alone.
+  /// The most sizes and factors that messages can show; further ones are in the hashes only.
   static constexpr std::size_t most_sizes = 16;
   static constexpr std::size_t most_factors = 8;
 
   Collective collective = Collective::barrier;
   DType dtype = DType::float32;  ///< of the first tensor
   ReduceKind reduce_kind = ReduceKind::sum;
-  bool has_sizes = false;  ///< of parts that may be of unequal lengths, as the call gives them
-  /// No collective, but a round of messages among the members of the only rank, which compares it with none.
+  bool has_sizes = false;  ///< the call gives sizes of parts, which may be of unequal lengths
+  /// The call is no collective but a round of messages among the members of a single rank, which compares it
+  /// with none.
   bool are_messages = false;
-  std::uint8_t size_count = 0;  ///< of `sizes`; more than those if there were more
+  std::uint8_t size_count = 0;  ///< of `sizes`; greater than its capacity if there were more
   std::int16_t root = -1;       ///< member, -1 where there is none
   std::int16_t dim = 0;
-  std::uint8_t dims = 0;  ///< how many of `sizes` are those of dimensions: the first ones
-  /// How many factors there are, or letters of `operation_words`.
+  std::uint8_t dims = 0;  ///< how many of the first `sizes` are dimensions
+  /// The number of factors, or of letters in `operation_words`.
   std::uint8_t operation_size = 0;
-  std::uint32_t tensors = 1;  ///< per member; or how many messages
-  /// Per member; of scatter and gather, per unit of length along `dim`; with sizes of all parts, or 0 where
-  /// members' own differ.
+  std::uint32_t tensors = 1;  ///< per member; or the number of messages
+  /// Elements per member; for scatter and gather, per unit of length along `dim`; with sizes, of all parts,
+  /// or 0 where members' own differ.
   std::uint64_t elements = 0;
   std::uint64_t shape = 0;      ///< a hash of all sizes and element types that must agree
-  std::uint64_t operation = 0;  ///< a hash of the factors, of the text of what is compiled, or the purpose
-  // The members that follow are not compared: the hashes have them.
+  std::uint64_t operation = 0;  ///< a hash of the factors, of the compiled text, or of the purpose
+  // The fields below are not compared, as the hashes include them.
   /// Lengths of the local members along `dim`, where the collective has sizes of their own.
   std::array<std::uint64_t, most_local_members> lengths{};
-  /// The first sizes: of dimensions; behind them elements of parts, or of a list's tensors, with the element
-  /// type in the highest byte.
+  /// The first sizes: of dimensions, then elements of parts or of a list's tensors, with the element type in
+  /// the highest byte.
   std::array<std::uint64_t, most_sizes> sizes{};
-  /// The first factors; or, letter by letter, the name of the function that is compiled, or the purpose.
+  /// The first factors; or the letters of the name of the compiled function, or of the purpose.
   std::array<std::uint64_t, most_factors> operation_words{};
 
-  /// Tells whether any member behind `operation` says something of this call.
+  /// Returns true if any field after `operation` is used by this call.
   [[nodiscard]] bool has_more() const noexcept {
     return traits_of(collective).has_own_sizes || size_count > 0 || operation_size > 0;
   }
@@ -65,7 +66,7 @@ struct Signature {
   }
   void hide_sizes() noexcept { size_count = dims; }
   void set_operation(const ReduceOp& reduction);
-  /// Says in a word, which is compared too, what a call without an operation is made for.
+  /// Sets the purpose of a call without an operation, in a word that is compared too.
   void set_purpose(std::string_view purpose) noexcept { set_text(purpose, purpose); }
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
@@ -74,7 +75,7 @@ struct Signature {
            tensors == other.tensors && elements == other.elements && shape == other.shape &&
            operation == other.operation;
   }
-  /// A hash of all that `matches` compares.
+  /// Returns a hash of all that `matches` compares.
   [[nodiscard]] std::uint64_t digest() const noexcept {
     std::uint64_t hash = shape;
     for (const std::uint64_t number :
@@ -92,10 +93,10 @@ struct Signature {
  private:
   void set_text(std::string_view shown, std::string_view text) noexcept;
 };
-/// Says what the call reduces by: "premul_sum with factor 2", for instance.
+/// Describes the reduction: "premul_sum with factor 2", for instance.
 [[nodiscard]] std::string operation_in_words(const Signature& signature);
-/// Shows all that is compared, as far as it fits: for instance "broadcast of 1024 float32, root 0 (shapes
-/// 1b2c3d4e)".
+/// Describes all that is compared, as far as it fits: "broadcast of 1024 float32, root 0 (shapes 1b2c3d4e)",
+/// for instance.
 [[nodiscard]] std::string to_string(const Signature& signature);
 
 }  // namespace tutti::transport::team

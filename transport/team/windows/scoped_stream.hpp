@@ -5,7 +5,7 @@
 
 namespace tutti::transport::team {
 
-/// A stream of one device for as long as the object lives. Throws what the backend throws.
+/// Owns a stream of one device. Throws the backend's errors.
 class ScopedStream {
  public:
   ScopedStream(backend::Backend& backend, int device)

@@ -10,26 +10,26 @@
 
 namespace tutti::transport::team {
 
-/// Shows that what devices read through windows is what others wrote there: each member writes a pattern of
-/// its own to every window, and afterwards looks for all patterns in each. Blocks the calling thread.
+/// Tests that devices read through windows what others wrote: each member writes a pattern of its own to
+/// every window, and then checks all patterns in each. Blocks the calling thread.
 class WindowSelfTest {
  public:
   static constexpr std::size_t bytes = 4096;  ///< of each member
 
-  /// Throws Error(out_of_memory).
+  /// Allocates the buffer. Throws Error(out_of_memory).
   WindowSelfTest(Runtime& runtime, const backend::TeamWindowLayout& layout);
   WindowSelfTest(const WindowSelfTest&) = delete;
   WindowSelfTest& operator=(const WindowSelfTest&) = delete;
   ~WindowSelfTest();
 
-  /// Member `writer`, of this device, leaves its pattern in every window. Throws what the backend throws.
+  /// Writes the pattern of member `writer`, of this device, to every window. Throws the backend's errors.
   void write(int device, std::size_t writer, std::span<std::byte* const> windows);
-  /// The member of this device looks for all patterns in the window of every member. Throws
-  /// Error(peer_unavailable) if one is not there, and what the backend throws.
+  /// Checks all patterns in the window of every member, on the device of member `reader`. Throws
+  /// Error(peer_unavailable) if one is missing, and the backend's errors.
   void read(int device, std::size_t reader, std::span<std::byte* const> windows);
 
  private:
-  /// Patterns lie in the slots, which hold nothing yet.
+  /// Returns the place of a writer's pattern: in the slots, which hold nothing yet.
   [[nodiscard]] std::byte* place(std::byte* window, std::size_t writer) const {
     return window + layout_.slots_offset() + writer * bytes;
   }

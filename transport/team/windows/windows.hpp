@@ -21,8 +21,8 @@
 
 namespace tutti::transport::team {
 
-/// The windows of a team (`backend/team_round.hpp`): on the members' own devices, where every member's device
-/// reaches them all and a test has shown that what is read there is what was written; else in the host memory
+/// Provides the windows of a team (`backend/team_round.hpp`): on the members' own devices, if every member's
+/// device reaches them all and a test has shown that reads return what was written; otherwise in host memory
 /// that the processes share.
 class Windows {
  public:
@@ -31,51 +31,52 @@ class Windows {
     TransportSource transport_source = TransportSource::options;
   };
 
-  /// Collective over the exchange. The settings are the same on all ranks. Throws on all ranks if the
-  /// transport that they name cannot be had.
+  /// Creates the windows. The settings are the same on all ranks. Throws on all ranks if the named transport
+  /// is not available. Collective over the exchange.
   Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindowLayout& layout,
           const Membership& membership, const Settings& settings);
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
   ~Windows();
 
-  /// Closes other processes' windows: no local work uses them any more.
+  /// Closes other processes' windows; no local work may use them any more.
   void close() noexcept;
-  /// Frees the local members' windows: nobody has them open any more.
+  /// Frees the local members' windows; nobody may have them open any more.
   void free() noexcept;
-  /// Memory of a local member's device.
+  /// A window in memory of a local member's device.
   struct Allocated {
     int device;
     std::byte* address;
   };
   [[nodiscard]] const std::vector<Allocated>& allocated() const noexcept { return allocated_; }
-  /// Leaves it to the caller to free the local windows, of `layout().bytes()` each: others may still write
-  /// there.
+  /// Hands over the local windows, of `layout().bytes()` each, which the caller must free: others may still
+  /// write there.
   [[nodiscard]] std::vector<Allocated> release() noexcept { return std::exchange(allocated_, {}); }
 
   [[nodiscard]] const backend::TeamWindowLayout& layout() const noexcept { return layout_; }
-  /// p2p or staged.
+  /// Returns p2p or staged.
   [[nodiscard]] TransportKind transport() const noexcept { return transport_; }
-  /// Why not p2p; empty if it is.
+  /// Returns why the transport is not p2p; empty if it is.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-  /// All members' windows as the device of a local member reaches them.
+  /// Returns all members' windows as a local member's device addresses them.
   [[nodiscard]] std::span<std::byte* const> seen_by(std::size_t local) const noexcept {
     return addresses_[local];
   }
-  /// The member's window in the memory that this host's ranks share, where windows are in such.
+  /// Returns the member's window in the memory that this host's ranks share, where windows are in such
+  /// memory.
   [[nodiscard]] std::byte* on_host(std::size_t member) const noexcept {
     return host_windows_->data() + member * layout_.bytes();
   }
-  /// The flag at `offset` of such a window.
+  /// Returns the flag at `offset` of such a window.
   [[nodiscard]] backend::SharedFlag& flag_on_host(std::size_t member, std::size_t offset) const noexcept {
     return *std::launder(reinterpret_cast<backend::SharedFlag*>(on_host(member) + offset));
   }
-  /// A local member's, on its device; nullptr where the backend needs none.
+  /// Returns the counters of a local member, on its device; nullptr where the backend needs none.
   [[nodiscard]] backend::TeamCounters* counters(std::size_t local) const noexcept { return counters_[local]; }
-  /// Whether devices count the calls they have completed in their own memory, too, and are asked: a write to
-  /// the host's costs a GPU as much as a small message.
+  /// Returns true if devices also count completed calls in their own memory, and are polled: a write to the
+  /// host's memory costs a GPU as much as a small message.
   [[nodiscard]] bool are_devices_asked() const noexcept { return !counters_streams_.empty(); }
-  /// The stream for copies of a local member's counters, if devices are asked.
+  /// Returns the stream for copies of a local member's counters, if devices are polled.
   [[nodiscard]] backend::StreamRef counters_stream(std::size_t local) const noexcept {
     return counters_streams_[local]->get();
   }
@@ -88,12 +89,13 @@ class Windows {
   };
 
   void choose(Exchange& exchange, const Settings& settings);
-  /// Collective. Makes all members' windows in host memory, one after another.
+  /// Makes all members' windows in host memory, one after another. Collective.
   void use_host_windows(Exchange& exchange);
   void allocate_counters();
-  /// Makes and opens windows on the devices. Empty, or why that is not possible.
+  /// Makes and opens windows on the devices. Returns an empty string, or why that is not possible.
   [[nodiscard]] std::string use_device_windows(Exchange& exchange);
-  /// Collective. Whether lines may be wide, the same on all ranks.
+  /// Returns, the same on all ranks, whether NVLink connects all members, so that lines may be wide.
+  /// Collective.
   [[nodiscard]] bool are_joined_by_nvlink(Exchange& exchange) const;
   void allocate_and_share(std::span<backend::MemoryHandle> handles);
   void open_all(std::span<const backend::MemoryHandle> handles);
@@ -107,7 +109,7 @@ class Windows {
   std::optional<HostShare> host_windows_;                        ///< none where windows are on devices
   std::vector<std::vector<std::byte*>> addresses_;               ///< by local index, then member
   std::vector<backend::TeamCounters*> counters_;                 ///< by local index
-  std::vector<std::unique_ptr<ScopedStream>> counters_streams_;  ///< likewise; empty if there are none
+  std::vector<std::unique_ptr<ScopedStream>> counters_streams_;  ///< by local index; empty if there are none
   std::vector<Allocated> allocated_;                             ///< by local index
   std::vector<Opened> opened_;
 };
