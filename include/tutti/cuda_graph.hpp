@@ -11,9 +11,9 @@
 
 namespace tutti {
 
-/// A graph that is captured between two calls, where `Graph::capture` takes a function, and may be captured
-/// again: the documented class of this name, on virtual devices too. What a graph is, and who owns which
-/// memory, `Graph` says.
+/// A graph that is captured between two calls, instead of by a function as with `Graph::capture`, and may be
+/// captured again. It corresponds to PyTorch's class of this name, and works on virtual devices too. See
+/// `Graph` for what a graph is and which memory it owns.
 ///
 /// Not thread-safe; different graphs may be used on different threads. Neither copied nor moved.
 class TUTTI_EXPORT CUDAGraph {
@@ -21,38 +21,39 @@ class TUTTI_EXPORT CUDAGraph {
   CUDAGraph();
   CUDAGraph(const CUDAGraph&) = delete;
   CUDAGraph& operator=(const CUDAGraph&) = delete;
-  /// Waits for nothing: what has been launched completes. A capture that has not ended is given up; this must
-  /// be on the thread that began it.
+  /// Does not wait: launches under way complete. Abandons a capture that has not ended; this must be on the
+  /// thread that began it.
   ~CUDAGraph();
 
-  /// Records from now on what is queued on the current stream, and on streams that join it by events, instead
+  /// Starts recording the work queued on the current stream, and on streams that join it by events, instead
   /// of running it.
   ///
   /// Throws Error(invalid_argument) if the current stream is a default stream, if this graph is being
   /// captured or holds something already (`reset` it), and for a pool that another capture is using or that
-  /// belongs to devices that are gone. The error mode is one that lets other threads go on, unlike the
-  /// documented one, which fails them.
+  /// belongs to devices that are gone. The default error mode lets other threads go on, whereas PyTorch's
+  /// makes their calls fail.
   void capture_begin(const CaptureOptions& options = {});
-  /// Ends the capture; the graph can be replayed. On the thread that began it, whichever stream is current
-  /// then. Throws Error(invalid_argument) if nothing is being captured, and Error(unsupported) if something
-  /// could not be recorded, or a stream that has joined has not come back: then the graph is empty.
+  /// Ends the capture, after which the graph can be replayed. Call it on the thread that began the capture;
+  /// any stream may be current. Throws Error(invalid_argument) if nothing is being captured, and
+  /// Error(unsupported) if something could not be recorded, or a stream that has joined has not been joined
+  /// back: the graph is empty then.
   void capture_end();
   /// Enqueues one run on the current stream of the device it was captured on, as `Graph::launch` does, and
-  /// throws what that does. Throws Error(invalid_argument) if it holds nothing, with the reason if a
+  /// throws what that throws. Throws Error(invalid_argument) if it holds nothing, with the reason if a
   /// `GraphGuard` could not capture it.
   void replay();
-  /// Lets go of what it holds, as destroying it does; it may be captured anew. Throws Error(invalid_argument)
+  /// Releases the graph as its destruction does; it may be captured anew. Throws Error(invalid_argument)
   /// while it is being captured.
   void reset();
-  /// Of the pool that its memory is from, from `capture_begin` on. Throws Error(invalid_argument) before.
+  /// Returns the private pool of its memory, from `capture_begin` on. Throws Error(invalid_argument) before.
   [[nodiscard]] GraphPoolHandle pool() const;
 
-  /// Captures from now on keep a description, for `debug_dump`.
+  /// Makes later captures keep a description for `debug_dump`.
   void enable_debug_mode() noexcept;
-  /// Writes what it holds to a file, in the language DOT of Graphviz: on GPUs what `cudaGraphDebugDotPrint`
-  /// says, on virtual devices the operations, by stream, with what they wait for. Throws
-  /// Error(invalid_argument) if it holds nothing or was captured without debug mode, and if the file cannot
-  /// be written. An older file is replaced as a whole; a device or a pipe is written where it is.
+  /// Writes the graph to a file in Graphviz's language DOT: on GPUs the output of `cudaGraphDebugDotPrint`,
+  /// on virtual devices the operations by stream, with their dependencies. Throws Error(invalid_argument) if
+  /// it holds nothing or was captured without debug mode, and if the file cannot be written. An existing file
+  /// is replaced as a whole; a device or a pipe is written to in place.
   void debug_dump(const std::string& path) const;
 
  private:
@@ -61,32 +62,32 @@ class TUTTI_EXPORT CUDAGraph {
   std::unique_ptr<Impl> impl_;
 };
 
-/// How a `GraphGuard` captures.
+/// Options of a `GraphGuard`.
 struct GraphGuardOptions {
-  GraphPoolHandle pool = {};  ///< to be shared with others
-  /// To capture on, not a default stream; nothing: a pooled one of the current device, for all guards that
-  /// are given the same pool the same one, so that they share its memory.
+  GraphPoolHandle pool = {};  ///< private pool to share with other graphs
+  /// Stream to capture on, not a default stream. Empty: a pooled stream of the current device. Guards with
+  /// the same pool use the same one, so that they share its memory.
   std::optional<Stream> stream = {};
   CaptureErrorMode error_mode = CaptureErrorMode::thread;
 };
 
-/// Captures what is queued while it exists: the documented context manager `graph`.
+/// Captures the work that is queued during its lifetime. It corresponds to PyTorch's context manager `graph`.
 ///
-/// It first waits for the stream's device and gives cached memory back, so that there is room for the graph's
-/// own (not of devices of which a stream is being captured already, for which nobody can wait); then it makes
-/// the stream current and begins the capture. The graph is to be destroyed or captured anew after it. Use on
-/// the thread that created it.
+/// It first waits for the stream's device and gives cached memory back, to make room for the graph's own.
+/// (Devices with a stream that is being captured already cannot be waited for and are left out.) Then it
+/// makes the stream current and begins the capture. The graph must outlive the guard and stay as it is
+/// meanwhile. Destroy the guard on the thread that created it.
 class TUTTI_EXPORT GraphGuard {
  public:
-  /// Throws what waiting does and `CUDAGraph::capture_begin`.
+  /// Begins the capture. Throws what waiting and `CUDAGraph::capture_begin` throw.
   explicit GraphGuard(CUDAGraph& graph, const GraphGuardOptions& options = {});
   GraphGuard(const GraphGuard&) = delete;
   GraphGuard& operator=(const GraphGuard&) = delete;
-  /// Ends the capture, unless `end` has, and makes current what was before. What goes wrong, `replay` says.
-  /// While an exception is on its way, the capture is given up.
+  /// Ends the capture, unless `end` has, and restores the previous stream and device. `replay` reports a
+  /// failure. If an exception is being unwound, the capture is abandoned.
   ~GraphGuard();
 
-  /// Ends the capture now; throws what `CUDAGraph::capture_end` does.
+  /// Ends the capture now. Throws what `CUDAGraph::capture_end` throws.
   void end();
 
  private:

@@ -11,28 +11,29 @@
 
 namespace tutti {
 
-/// Work on tensors of devices that can be captured: the same whatever the values are.
+/// A function on device tensors that can be captured: it queues the same work whatever the values are.
 using TensorFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
-/// How callables are captured.
+/// Options of `make_graphed_callables`.
 struct GraphedOptions {
-  int warmup_iterations = 3;  ///< calls before the capture, for what is made once; 0 or more
-  GraphPoolHandle pool = {};  ///< to be shared with others
+  int warmup_iterations =
+      3;  ///< calls before the capture, which allow for one-time initialisation; 0 or more
+  GraphPoolHandle pool = {};  ///< private pool to share with other graphs
 };
 
 /// A function that replays a graph instead of computing. A cheap value: copies are the same one.
 ///
-/// The results are the same tensors at each call, overwritten by the next: copy what is to stay. For one
-/// thread at a time.
+/// Every call returns the same tensors, whose values the next call overwrites: copy what is to be kept. One
+/// thread may use it at a time.
 class TUTTI_EXPORT GraphedCallable {
  public:
-  /// Copies `inputs` to where the graph reads them, unless they are there, and launches it, in the order of
+  /// Copies `inputs` to the graph's own inputs, unless they are these, and launches the graph, ordered with
   /// the current streams of the devices that it works on. Throws Error(invalid_argument), and does nothing,
-  /// if one differs from its sample in sizes, element type or device, or there are more or fewer.
+  /// if an input differs from its sample in sizes, element type or device, or the number of inputs differs.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
-  /// Where the graph reads its inputs: who writes there saves the copies.
+  /// Returns the tensors from which the graph reads its inputs. Writing into them directly saves the copies.
   [[nodiscard]] const std::vector<Tensor>& static_inputs() const noexcept;
-  /// What calls return.
+  /// Returns the tensors that every call returns.
   [[nodiscard]] const std::vector<Tensor>& static_outputs() const noexcept;
   [[nodiscard]] GraphPoolHandle pool() const;
 
@@ -45,20 +46,20 @@ class TUTTI_EXPORT GraphedCallable {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Captures `callable`, called with tensors like `samples`, which hold the same values: one at least, all on
-/// devices; the graph is of the first one's device. It is called `warmup_iterations` times before, on other
-/// streams than the current ones, and waited for. It is captured on these streams, one for each device of
-/// samples.
+/// Captures `callable`, called with copies of `samples`: at least one tensor, all on devices; the graph
+/// belongs to the first one's device. Before, `callable` is called `warmup_iterations` times on other streams
+/// than the current ones, one per device of the samples, and its work is waited for. The capture uses the
+/// same streams.
 ///
-/// There are no gradients here: a function that computes such is a callable like any other.
+/// Gradients are not treated specially: a function that computes them is a callable like any other.
 ///
 /// Throws Error(invalid_argument) for a sample that is undefined or on the host, for no samples and for a
 /// negative number of iterations; what `Graph::capture` throws; and what the callable throws.
 [[nodiscard]] TUTTI_EXPORT GraphedCallable make_graphed_callables(const TensorFunction& callable,
                                                                   const std::vector<Tensor>& samples,
                                                                   const GraphedOptions& options = {});
-/// The same for several, with samples for each, that share one pool: they have to be called in this order, as
-/// the layers of a model are. They are all warmed up before the first is captured.
+/// Does the same for several callables, with samples for each, that share one pool. They have to be called in
+/// this order, as the layers of a model are. All are warmed up before the first is captured.
 [[nodiscard]] TUTTI_EXPORT std::vector<GraphedCallable> make_graphed_callables(
     const std::vector<TensorFunction>& callables, const std::vector<std::vector<Tensor>>& samples,
     const GraphedOptions& options = {});

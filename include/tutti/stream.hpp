@@ -18,37 +18,38 @@ class Event;
 
 /// A queue of work on one device; work on one stream runs in order, work on different streams concurrently.
 ///
-/// A cheap value that names a stream: copies name the same one, and nothing is destroyed with the last of
-/// them. `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin.
+/// A `Stream` is a cheap value that names a stream: copies name the same one, and destroying them destroys
+/// nothing. `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin.
 /// Usable from any thread and whichever device is current; thread-safe.
 ///
-/// The work of a more urgent stream is begun first where a GPU cannot begin all that is ready. Virtual
-/// devices keep the priority that a stream was made with and do not go by it: each of their streams has a
-/// thread of its own, and the system gives them turns.
+/// If a GPU cannot start all work that is ready, it starts that of more urgent streams first. Virtual devices
+/// store a stream's priority but ignore it: each stream has a thread of its own, scheduled by the operating
+/// system.
 class TUTTI_EXPORT Stream {
  public:
-  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. Throws
-  /// Error(invalid_argument) for an unknown device.
+  /// Takes a pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped.
+  /// Throws Error(invalid_argument) for an unknown device.
   explicit Stream(Device device = Device::current(), int priority = 0);
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int priority() const noexcept { return priority_; }
-  /// The backend's own handle: a `cudaStream_t` on GPUs (see `tutti/cuda_interop.hpp`).
+  /// Returns the backend's own handle: a `cudaStream_t` on GPUs (see `tutti/cuda_interop.hpp`).
   [[nodiscard]] void* native_handle() const noexcept { return handle_; }
 
-  /// True if all work queued so far is done. Rethrows a pending failure of the device.
+  /// Returns whether all work queued so far is done. Rethrows a pending failure of the device.
   [[nodiscard]] bool query() const;
   /// Blocks the host until all work queued so far is done. Rethrows a pending failure of the device.
   void synchronize() const;
-  /// Records a new event here, or `event` again. Returns it.
+  /// Records a new event, or `event` again, on this stream, and returns it.
   [[nodiscard]] Event record_event() const;
   void record_event(Event& event) const;
-  /// Later work here waits for what `event` recorded last. An event never recorded is a no-op.
+  /// Makes later work on this stream wait for what `event` recorded last. Does nothing if it was never
+  /// recorded.
   void wait_event(const Event& event) const;
-  /// Later work here waits for everything queued on `other` so far.
+  /// Makes later work on this stream wait for everything queued on `other` so far.
   void wait_stream(const Stream& other) const;
 
-  /// Same device and same queue.
+  /// Returns whether both name the same queue of the same device.
   friend bool operator==(const Stream& a, const Stream& b) noexcept {
     return a.handle_ == b.handle_ && a.device_ == b.device_;
   }
@@ -66,38 +67,38 @@ class TUTTI_EXPORT Stream {
 };
 using StreamList = ListOf<Stream>;
 
-/// For people: "stream 0x5581f0 of device:1, priority -2", "the default stream of device:0".
+/// Describes a stream for people: "stream 0x5581f0 of device:1, priority -2", "the default stream of
+/// device:0".
 [[nodiscard]] TUTTI_EXPORT std::string to_string(const Stream& stream);
 TUTTI_EXPORT std::ostream& operator<<(std::ostream& out, const Stream& stream);
 
 /// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
-/// it alive while the library uses it: as long as there are tensors that have been used on it. When it is
-/// destroyed, its work has to be done: memory that was freed on it is handed out again, without waiting, to a
-/// stream that has the same handle.
+/// it alive while tensors exist that have been used on it, and destroys it only when its work is done: memory
+/// that was freed on it may be handed out again, without waiting, to a later stream with the same handle.
 ///
-/// `cudaStreamPerThread` is one handle for a stream of each thread, which the allocators take for one stream:
-/// use it on one thread, or have what one thread queued done before another allocates there or uses its
-/// tensors.
+/// `cudaStreamPerThread` is one handle that means another stream on each thread, but the allocators treat it
+/// as one stream: use it on one thread only, or wait for one thread's work before another thread allocates on
+/// it or uses the first one's tensors.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
-  /// Asks for the stream's priority. Throws Error(invalid_argument) for an unknown device, and for a handle
-  /// that is none of a stream of this device, as far as it can be told: of virtual devices always; on GPUs
-  /// CUDA's driver is asked, which tells streams of other devices and many of those that are destroyed, but
-  /// may crash on what never was a stream.
+  /// Reads the stream's priority. Throws Error(invalid_argument) for an unknown device, and for a handle that
+  /// is not a stream of this device. Virtual devices always detect that. On GPUs, CUDA's driver is asked: it
+  /// detects streams of other devices and many destroyed ones, but may crash on a handle that never was a
+  /// stream.
   ExternalStream(void* native_handle, Device device);
 };
 
-/// The device's default stream: the legacy default stream on GPUs.
+/// Returns the device's default stream: the legacy default stream on GPUs.
 [[nodiscard]] TUTTI_EXPORT Stream default_stream(Device device = Device::current());
-/// The calling thread's current stream of `device`. Thread-local, one per device; a new thread starts at the
-/// default streams.
+/// Returns the calling thread's current stream of `device`. It is thread-local, one per device; a new thread
+/// starts with the default streams.
 [[nodiscard]] TUTTI_EXPORT Stream current_stream(Device device = Device::current());
 /// Makes `stream` the current one of its device for the calling thread, and its device the current device.
 TUTTI_EXPORT void set_stream(const Stream& stream);
 
-/// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and
-/// the previous stream of the stream's device. No stream, `std::nullopt`, changes and restores nothing. Use
-/// on the thread that created it.
+/// Makes a stream and its device current for the scope's lifetime, then restores the previous device and the
+/// previous stream of the stream's device. With `std::nullopt` for a stream, it changes and restores nothing.
+/// Destroy it on the thread that created it.
 class TUTTI_EXPORT StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
