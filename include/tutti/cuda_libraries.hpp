@@ -14,21 +14,21 @@
 #include <cublas_v2.h>
 #include <cufft.h>
 
-/// cuBLAS and cuFFT on the library's devices and streams: the component `tutti::cuda_libraries`, which alone
-/// links them, and is there where tutti was built with CUDA. All calls throw Error(unsupported) on virtual
-/// devices, Error(invalid_argument) for an unknown device, and Error(device_failure) with what cuBLAS or
-/// cuFFT has returned as its `native_code`.
+/// Provides cuBLAS and cuFFT on the library's devices and streams, in the component `tutti::cuda_libraries`,
+/// which exists if tutti was built with CUDA; only that component links them. All calls throw
+/// Error(unsupported) on virtual devices, Error(invalid_argument) for an unknown device, and
+/// Error(device_failure) with the result of cuBLAS or cuFFT as its `native_code`.
 namespace tutti {
 
-/// The calling thread's cuBLAS handle for a device, bound to the thread's current stream there, whichever
-/// device is current.
+/// Returns the calling thread's cuBLAS handle for a device, bound to the thread's current stream there,
+/// whichever device is current.
 ///
-/// There is one for each device and thread. It is made by the first call, which takes some milliseconds and
-/// memory of the device, and must not be made while a stream is captured; it ends with the thread. Each call
-/// binds it anew: what cuBLAS is called with it for runs on the stream that was current at the latest call.
+/// There is one handle per device and thread. The first call creates it, which takes some milliseconds and
+/// device memory and must not happen while a stream is captured; it is destroyed with the thread. Each call
+/// binds it anew: calls of cuBLAS with it run on the stream that was current at the latest call.
 [[nodiscard]] TUTTI_EXPORT cublasHandle_t current_blas_handle(Device device = Device::current());
 
-/// Where the elements of a transform lie, in cuFFT's terms (`cufftMakePlanMany64`), counted in elements.
+/// The layout of a transform's elements, in cuFFT's terms (`cufftMakePlanMany64`), counted in elements.
 struct FftLayout {
   std::vector<long long> embed;  ///< sizes of the arrays that the transforms are parts of; empty: dense
   long long stride = 1;          ///< from one element to the next; ignored if dense
@@ -36,7 +36,7 @@ struct FftLayout {
   friend bool operator==(const FftLayout&, const FftLayout&) = default;
 };
 
-/// What a plan is made for.
+/// Describes a plan.
 struct FftDescription {
   std::vector<long long> sizes;  ///< of one to three dimensions, the outermost first
   cufftType type = CUFFT_C2C;
@@ -52,8 +52,8 @@ namespace detail {
 struct CachedFftPlan;
 }
 
-/// The use of a plan: while it lives, the plan is nobody else's. Destroy it once the transforms are queued;
-/// they need not be done. Move-only; on the thread that asked for it.
+/// Exclusive use of a plan while it lives. Destroy it once the transforms are queued; they need not be done.
+/// Move-only; use it on the thread that requested it.
 class TUTTI_EXPORT FftPlan {
  public:
   FftPlan(FftPlan&& other) noexcept = default;
@@ -62,7 +62,7 @@ class TUTTI_EXPORT FftPlan {
   FftPlan& operator=(const FftPlan&) = delete;
   ~FftPlan();
 
-  /// For `cufftExec…`. Bound to a stream already: leave it so.
+  /// Returns the handle for `cufftExec…`. It is bound to a stream already: do not rebind it.
   [[nodiscard]] cufftHandle handle() const noexcept;
 
  private:
@@ -71,12 +71,12 @@ class TUTTI_EXPORT FftPlan {
   void give_back() noexcept;
 
   FftPlanCache* cache_;
-  std::shared_ptr<detail::CachedFftPlan> plan_;  ///< nullptr once it was moved from
+  std::shared_ptr<detail::CachedFftPlan> plan_;  ///< nullptr after a move
 };
 
-/// Plans of one device, each kept after its use for the next that wants the same: making one takes
-/// milliseconds, and memory of the device for as long as it lives. When there are more than `max_size`, those
-/// go whose latest use is the longest ago. Thread-safe.
+/// Caches the plans of one device for later uses with the same description: making a plan takes milliseconds,
+/// and device memory for as long as it lives. If there are more than `max_size`, the least recently used ones
+/// are destroyed. Thread-safe.
 class TUTTI_EXPORT FftPlanCache {
  public:
   explicit FftPlanCache(Device device);
@@ -84,21 +84,21 @@ class TUTTI_EXPORT FftPlanCache {
   FftPlanCache& operator=(const FftPlanCache&) = delete;
   ~FftPlanCache();
 
-  /// A plan bound to the calling thread's current stream of the device, which waits for the plan's transforms
-  /// on other streams, as they share its memory. One that is in use elsewhere is not waited for: there are
-  /// two then. Throws Error(invalid_argument) unless there are one to three sizes. Not while the stream is
-  /// captured: a graph needs plans that live as long as it does.
+  /// Returns a plan bound to the calling thread's current stream of the device. That stream is made to wait
+  /// for the plan's transforms on other streams, as they share its memory. If the plan is in use elsewhere, a
+  /// second one is made. Throws Error(invalid_argument) unless there are one to three sizes. Do not call it
+  /// while the stream is captured: a graph needs plans that live as long as it does.
   [[nodiscard]] FftPlan plan(const FftDescription& description);
 
-  /// 4096 unless it has been set.
+  /// Returns the limit, initially 4096.
   [[nodiscard]] std::size_t max_size() const;
-  /// Plans above the number go at once; with 0 none is kept.
+  /// Sets the limit. Plans above it are destroyed at once; with 0 none is kept.
   void set_max_size(std::size_t plans);
-  /// How many there are, those in use included.
+  /// Returns the number of plans, including those in use.
   [[nodiscard]] std::size_t size() const;
-  /// Whether there is a plan for this.
+  /// Returns whether there is a plan with this description.
   [[nodiscard]] bool contains(const FftDescription& description) const;
-  /// Lets all plans go; those in use, when they come back.
+  /// Destroys all plans; those in use are destroyed when their use ends.
   void clear();
 
  private:
@@ -106,7 +106,7 @@ class TUTTI_EXPORT FftPlanCache {
   using Plans = std::list<std::shared_ptr<detail::CachedFftPlan>>;
 
   void give_back(const std::shared_ptr<detail::CachedFftPlan>& plan) noexcept;
-  /// The plans above the limit, with `mutex_` held: who calls destroys them without it.
+  /// Removes the plans above the limit, with `mutex_` held; the caller destroys them without holding it.
   [[nodiscard]] Plans take_surplus();
 
   const int device_;
@@ -115,7 +115,7 @@ class TUTTI_EXPORT FftPlanCache {
   Plans plans_;  ///< the latest in use first
 };
 
-/// The one of a device. It lives as long as the process.
+/// Returns a device's cache, which lives as long as the process.
 [[nodiscard]] TUTTI_EXPORT FftPlanCache& cufft_plan_cache(Device device = Device::current());
 
 }  // namespace tutti

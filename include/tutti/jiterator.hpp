@@ -12,10 +12,10 @@
 #include <variant>
 #include <vector>
 
-/// Elementwise operations given as source text, which is compiled when it is first needed.
+/// Compiles elementwise operations from source text when they are first needed.
 namespace tutti {
 
-/// A scalar argument of a jitted function, which keeps its kind: true and false, an integer, or a number.
+/// A scalar argument of a compiled function. It keeps its kind: bool, integer or floating-point number.
 class JitScalar {
  public:
   template <class Number>
@@ -35,7 +35,7 @@ class JitScalar {
   std::variant<bool, std::int64_t, double> value_;
 };
 
-/// A scalar with the name that it is given by, as keyword arguments are: `{"alpha", 2.0}`.
+/// A named scalar argument, as in `{"alpha", 2.0}`.
 struct JitArgument {
   std::string name;
   JitScalar value;
@@ -47,26 +47,27 @@ class JitProgram;
 /// An elementwise function with one output. A cheap value: copies are the same one. Thread-safe.
 class TUTTI_EXPORT JitFunction {
  public:
-  /// A new dense tensor of the inputs' element type with the function applied to each element, queued on the
-  /// current stream of the inputs' device.
+  /// Applies the function to each element on the current stream of the inputs' device, and returns the
+  /// results as a new dense tensor of the inputs' element type.
   ///
   /// `inputs` are 1 to 8 tensors of one device and one element type: float16, bfloat16, float32, float64,
-  /// bool or an integer type, with any strides. Sizes that differ are broadcast as is usual: from the last
-  /// dimension on, a size of 1, or none, fits every other. `scalars` replaces defaults of the same name.
+  /// bool or an integer type, with any strides. Sizes that differ are broadcast by the usual rules: counted
+  /// from the last dimension, a missing dimension or a size of 1 matches any other. `scalars` replaces
+  /// defaults of the same name.
   ///
-  /// The first call for an element type compiles the text, which may take seconds, and blocks meanwhile;
-  /// the process keeps what it has compiled. It may be captured into graphs.
+  /// The first call for an element type compiles the text, which may take seconds, and blocks meanwhile; the
+  /// process keeps the compiled code. Calls may be captured into graphs.
   ///
-  /// Throws Error(invalid_argument) for inputs that do not fit, names that are not known or given twice, and
-  /// with the compiler's words for a text that it refuses; Error(unsupported) for other element types, and
-  /// where there is no compiler: on GPUs NVRTC (`libnvrtc.so`, which comes with CUDA), on virtual devices
-  /// `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` that `PATH` finds. A compiler that fails
-  /// itself is not the text's fault: that is Error(out_of_memory) where it, or the text, finds no room on the
-  /// disk, no memory or no process, and else Error(unsupported), with how it ended and what it said. A later
-  /// call tries again.
+  /// Throws Error(invalid_argument) for inputs that do not fit, names that are unknown or given twice, and,
+  /// with the compiler's message, for a text that does not compile; Error(unsupported) for other element
+  /// types, and if there is no compiler. The compiler is NVRTC on GPUs (`libnvrtc.so`, which comes with
+  /// CUDA); on virtual devices it is `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` in `PATH`.
+  /// If the compiler itself fails, that is Error(out_of_memory) if the disk is full or memory or processes
+  /// run out, and else Error(unsupported), with its exit status and output. A later call tries again.
   Tensor operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
-  /// Has it compiled and loaded to the device, so that a call on inputs like these, whatever their sizes,
-  /// costs a launch: loading may wait for what runs on the device. Queues nothing. Throws what calls do.
+  /// Compiles the function and loads it to the device, so that a call on inputs of this kind, of any sizes,
+  /// only costs a launch. (Loading may wait for work that runs on the device.) Queues nothing. Throws what
+  /// calls throw.
   void prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
 
  private:
@@ -76,12 +77,12 @@ class TUTTI_EXPORT JitFunction {
   std::shared_ptr<const JitProgram> program_;
 };
 
-/// The same with several outputs.
+/// An elementwise function with several outputs; otherwise like `JitFunction`.
 class TUTTI_EXPORT MultiOutputJitFunction {
  public:
-  /// As `JitFunction` does; the outputs in the order of the function's parameters.
+  /// Applies the function as `JitFunction` does; the outputs are in the order of the function's parameters.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
-  /// As `JitFunction` does.
+  /// Prepares a call as `JitFunction::prepare` does.
   void prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
 
  private:
@@ -94,35 +95,36 @@ class TUTTI_EXPORT MultiOutputJitFunction {
   std::shared_ptr<const JitProgram> program_;
 };
 
-/// `source` is a function template in C++17 with one type, the inputs first, and behind them the scalars in
-/// the order of `defaults`, up to 16:
+/// Makes an elementwise function from source text. `source` is a function template in C++17 with one type
+/// parameter; it takes the inputs first, and after them the scalars in the order of `defaults`, up to 16:
 ///
 ///     auto fn = tutti::create_jit_fn("template <typename T> T axpy(T x, T y, T alpha) { return alpha * x +
 ///     y; }",
 ///                                    {{"alpha", 1.0}});
 ///     tutti::Tensor z = fn({x, y}, {{"alpha", 2.5}});
 ///
-/// It is the last function template of the text that has a body, outside of classes; functions that it calls
-/// stand before it. Behind it may stand what is no new function: classes, variables, specialisations,
-/// operators, and a function that is no template if it has been declared before. The text is read as
-/// compilers read it: comments and strings say nothing, macros are replaced, and what conditionals leave out
-/// is not there; files that it includes are not read. A text that leaves open which function comes last, as
-/// it depends on what compilers predefine or as a template that is declared before another one has its body
-/// behind it, is refused: one more function template, which calls the right one, makes it clear.
+/// The function is the last function template of the text that has a body, outside of classes; functions that
+/// it calls come before it. No new function may follow it, but classes, variables, specialisations,
+/// operators, and a non-template function that has been declared before may. The text is parsed as compilers
+/// do: comments and strings are ignored, macros are expanded, and parts that conditionals exclude are
+/// skipped; included files are not read. A text is refused if it is unclear which function comes last,
+/// because that depends on predefined macros, or because a template that is declared before another one is
+/// defined after it. In that case, append a function template that calls the right one.
 ///
-/// Texts may call what CUDA's device code has of the standard library: the mathematical functions, by their
-/// names alone. For float16 and bfloat16 the type is float, and results are rounded to nearest. Products and
-/// sums are not contracted: so what is made of these and of quotients and square roots is the same on GPUs
-/// and on virtual devices, bit by bit. What C++ leaves undefined, an integer divided by zero for instance,
-/// ends the process on virtual devices, and gives anything on GPUs. No name of the text begins with `tutti_`.
+/// Texts may call the mathematical functions of the standard library that CUDA's device code offers, by their
+/// unqualified names. For float16 and bfloat16 the type is float, and results are rounded to nearest.
+/// Products and sums are not contracted, so that results of sums, products, quotients and square roots are
+/// bitwise the same on GPUs and on virtual devices. Undefined behaviour, such as an integer division by zero,
+/// ends the process on virtual devices, and gives any value on GPUs. No name in the text may begin with
+/// `tutti_`.
 ///
-/// Nothing is compiled yet. Throws Error(invalid_argument) if there is no function template in the text, if
-/// it cannot be told which one comes last, or if another function comes last; for scalars without a name or
-/// with the same one.
+/// The call compiles nothing yet. It throws Error(invalid_argument) if there is no function template in the
+/// text, if it is unclear which one comes last, or if another function comes last; for scalars without a name
+/// or with the same one.
 [[nodiscard]] TUTTI_EXPORT JitFunction create_jit_fn(const std::string& source,
                                                      const JitArguments& defaults = {});
-/// The same for a function that returns nothing, and takes `num_outputs` outputs, 1 to 8, by reference,
-/// behind the scalars:
+/// Does the same for a function that returns void and takes `num_outputs` outputs, 1 to 8, by reference,
+/// after the scalars:
 ///
 ///     template <typename T> void sum_and_difference(T x, T y, T& sum, T& difference) { ... }
 [[nodiscard]] TUTTI_EXPORT MultiOutputJitFunction create_multi_output_jit_fn(

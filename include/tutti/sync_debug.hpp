@@ -8,22 +8,22 @@
 
 namespace tutti {
 
-/// What happens when a call is about to block the calling thread, until a device has got on or code has been
-/// compiled.
+/// The consequence of a call that is about to block the calling thread, until a device has made progress or
+/// code has been compiled.
 enum class SyncDebugMode : std::uint8_t {
   none,   ///< nothing: "default" in words
   warn,   ///< each such call writes a line, with its name, to the log (see `TUTTI_LOG`)
   error,  ///< each such call throws Error(unsupported), with its name, instead, and does nothing
 };
 
-/// "default", "warn" or "error".
+/// Returns the mode in words: "default", "warn" or "error".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(SyncDebugMode mode) noexcept;
 
-/// Helps to find calls that make the host wait where it should queue work ahead. For the whole process, from
-/// the next call on; on GPUs and on virtual devices alike. Thread-safe. Costs one load from memory for each
-/// call that blocks, and nothing for others.
+/// Sets the mode for the whole process, from the next call on, to find calls that make the host wait when it
+/// should queue work ahead. Works on GPUs and on virtual devices alike. Thread-safe. Costs one load from
+/// memory for each call that blocks, and nothing for others.
 ///
-/// The calls are these, whether or not there is something to wait for at the time:
+/// The following calls count as blocking, whether or not there is something to wait for at the time:
 ///  - `synchronize`, `Stream::synchronize`, `Event::synchronize`;
 ///  - `Tensor::copy_` between the host and a device, if it is blocking or the memory on the host is not
 ///    pinned, and with it `Tensor::to`, `Tensor::to_vector`, `from_host` and others that copy so;
@@ -47,9 +47,9 @@ enum class SyncDebugMode : std::uint8_t {
 /// for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of calls that
 /// queue work.
 TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
-/// The same in words. Throws Error(invalid_argument) for any others.
+/// Sets the mode by its name. Throws Error(invalid_argument) for an unknown one.
 TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);
-/// `none` unless it has been set.
+/// Returns the mode, initially `none`.
 [[nodiscard]] TUTTI_EXPORT SyncDebugMode get_sync_debug_mode() noexcept;
 
 }  // namespace tutti
