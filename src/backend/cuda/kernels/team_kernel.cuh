@@ -38,8 +38,8 @@
 ///
 /// In a direct round nothing is put, and a fence at its end would only wait for stores that are nobody else's
 /// business. The memory that is given was written by kernels that are over. Its address comes in a line, with
-/// the number of the round, which is stored with release and loaded with acquire. So does a second one.
-/// (Further addresses lie in the slot, behind a fence.) That memory has been read before others are told
+/// the number of the round, which is stored behind a release fence and loaded with acquire. So does a second
+/// one. (Further addresses lie in the slot, behind a fence.) That memory has been read before others are told
 /// needs no fence: a thread has stored what it has made of what it has read, so the reads are over, before it
 /// comes to a barrier. Who writes to what others gave has fences at its end, as where something is put; and
 /// so has who sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders
@@ -186,6 +186,9 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const SlotCredit credit(task, own, is_first_warp && (puts || exposes));
+  // The fence lets whoever reads the lines of `expose` see what the kernels before have written. It is here,
+  // and not right before these lines, so that its time and that of the loads above are one.
+  if (exposes && is_first_warp) part.fence();
   bool gave_up = state.gave_up;
   if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
   const std::uint64_t shift = task.layout.slot_shift(part.round());

@@ -146,7 +146,7 @@ struct TeamPart {
     return rounds + (TeamRecord::mark_in(task.call) + round_of_call);
   }
 
-  /// By one warp.
+  /// By one warp, behind a fence that orders what the kernels before have written.
   __device__ void expose(std::uint64_t shift) const {
     constexpr std::uint32_t lines = TeamWindowLayout::exposed_lines;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
@@ -163,8 +163,8 @@ struct TeamPart {
       const std::uint32_t index = i % lines;
       if (index >= count) continue;
       const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_exposed : 0;
-      store_line_release(exposed_line(readers[i / lines], task.member, index),
-                         {exposed[i / lines * count + index], number() | mark});
+      store_line(exposed_line(readers[i / lines], task.member, index),
+                 {exposed[i / lines * count + index], number() | mark});
     }
   }
   /// By one warp of a member that has given up, if others may write to its memory.
