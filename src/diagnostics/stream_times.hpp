@@ -16,14 +16,14 @@
 
 namespace tutti::watching {
 
-/// Microseconds on the clock of the trace, which is the host's steady one.
+/// Microseconds on the clock of the trace, which is the host's steady clock.
 using Microseconds = double;
 [[nodiscard]] Microseconds now() noexcept;
 
-/// What the trace says of a call on a stream.
+/// A call's entry in the trace.
 struct Slice;
 
-/// A call on a stream, from when the stream comes to it until the stream has done it.
+/// The execution of a call on a stream, from when the stream comes to it until the stream has done it.
 struct TimedSlice {
   backend::StreamRef stream;
   std::shared_ptr<const Slice> slice;
@@ -31,19 +31,19 @@ struct TimedSlice {
   Microseconds duration = 0;
 };
 
-/// When streams came to calls and were done with them, by events with timing. Those of one stream do not
-/// overlap. A runtime extension; thread-safe. Not for streams that are being captured.
+/// Measures when streams begin and end calls, by events with timing. Times on one stream do not overlap. A
+/// runtime extension; thread-safe. Not for streams that are being captured.
 class StreamTimes {
  public:
   explicit StreamTimes(Runtime& runtime);
   StreamTimes(const StreamTimes&) = delete;
   StreamTimes& operator=(const StreamTimes&) = delete;
-  /// Waits a moment for what is under way, and has it written.
+  /// Waits a moment for calls under way, and has them written.
   ~StreamTimes();
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
 
-  /// Calls under way that are timed at a time; of more, there are no times.
+  /// The most calls under way that are timed at once; further ones have no times.
   static constexpr std::size_t most_pending = 8192;
 
   struct Begun {
@@ -52,20 +52,20 @@ class StreamTimes {
     backend::EventHandle end = nullptr;
     Microseconds queued = 0;
   };
-  /// Marks a beginning. Nothing if there are too many, or the stream takes nothing. The first time on a
-  /// device waits for the device's clock, not for its work.
+  /// Marks the beginning of a call. Returns nothing if there are too many calls, or the stream accepts no
+  /// work. The first time on a device waits for the device's clock, not for its work.
   [[nodiscard]] std::optional<Begun> begin(backend::StreamRef stream);
   void end(const Begun& begun, std::shared_ptr<const Slice> slice);
 
-  /// What has been done since the last time.
+  /// Returns what has been done since the last time.
   [[nodiscard]] std::vector<TimedSlice> collect();
-  /// The same, after waiting for what is under way, not longer than `patience`.
+  /// Returns the same, after waiting for at most `patience` for calls under way.
   [[nodiscard]] std::vector<TimedSlice> collect_all(std::chrono::milliseconds patience);
-  /// Calls on streams that have no times.
+  /// Returns the number of calls that have no times.
   [[nodiscard]] std::uint64_t left_out() const;
 
  private:
-  /// An event, and when it was.
+  /// An event and its time.
   struct Known {
     backend::EventHandle event = nullptr;
     Microseconds time = 0;
@@ -85,7 +85,7 @@ class StreamTimes {
   };
 
   [[nodiscard]] bool knows_base(int device);
-  /// Finds out when an event of the device was.
+  /// Measures the time of an event of the device.
   void find_base(int device);
   [[nodiscard]] backend::EventHandle take_event(int device);
   void collect(Track& track, std::vector<TimedSlice>& done);

@@ -27,33 +27,35 @@ struct Slice {
   std::string arguments;  ///< members of a JSON object
 };
 
-/// The trace that TUTTI_TRACE asks for: slices of time on tracks, one for each thread, each rank and each
-/// stream. Thread-safe. What it has been told is in the file, whatever ends the process.
+/// Writes the trace that TUTTI_TRACE asks for: slices of time on tracks, one for each thread, each rank and
+/// each stream. Thread-safe. What has been written stays in the file, however the process ends.
 class Trace {
  public:
-  /// Throws Error(invalid_argument) while a variable of the environment is wrong.
+  /// Returns true if a trace is asked for. Throws Error(invalid_argument) while an environment variable is
+  /// wrong.
   [[nodiscard]] static bool is_wanted();
-  /// nullptr where none is wanted, or none can be written.
+  /// Returns nullptr if no trace is asked for, or none can be written.
   [[nodiscard]] static Trace* get();
 
-  /// `parents`: of the process that this one was forked from, to which it is left, if there is one.
+  /// `parents` is the trace of the process that this one was forked from, if there is one; that process keeps
+  /// it.
   Trace(TraceFile file, Trace* parents);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   ~Trace() = default;
 
-  // Of the calling thread.
+  // These act on the track of the calling thread.
 
   void mark(std::string_view message);
   void push(std::string_view message);
   void pop();
 
-  /// A call that has been queued, from `start` until now. It is written with what is told next.
+  /// Adds a call that has been queued, from `start` until now. It is written together with the next entry.
   void add(const Slice& slice, Microseconds start, const std::optional<WatchedMember>& member);
-  /// What streams have done.
+  /// Adds the executions of calls on streams.
   void add(Runtime& runtime, const std::vector<TimedSlice>& slices);
 
-  /// What has been timed when times end. Nothing fails of it.
+  /// Writes the last times before `times` is destroyed. Never fails.
   static void write_last_of(StreamTimes& times, std::chrono::milliseconds patience) noexcept;
 
  private:
@@ -79,10 +81,10 @@ class Trace {
   std::map<int, int> streams_of_device_;
   bool has_called_as_member_ = false;
   std::uint64_t left_out_ = 0;
-  [[maybe_unused]] Trace* parents_;  ///< so that it does not look lost
+  [[maybe_unused]] Trace* parents_;  ///< keeps it reachable for leak checkers
 };
 
-/// The part of a trace that one call is. See CallRange.
+/// Traces one call. See CallRange.
 class TracedCall {
  public:
   TracedCall(Trace& trace, const WatchedCall& call);
@@ -95,7 +97,7 @@ class TracedCall {
   Runtime& runtime_;
   std::optional<WatchedMember> member_;
   std::shared_ptr<Slice> slice_;
-  int exceptions_;  ///< that were under way
+  int exceptions_;  ///< number of exceptions that were under way
   Microseconds start_ = 0;
   std::vector<StreamTimes::Begun> begun_;
 };

@@ -10,26 +10,27 @@
 
 namespace tutti::watching {
 
-/// A list of JSON objects in a file, as viewers of traces read it. It is a part file (see files::PartFile)
-/// until it is finished, so that processes that are given one path do not meet, and a whole list whenever
-/// objects have been written: whatever ends the process, it can be read. Where the path is a stream (see
-/// files::Place), objects go there as they come. Not thread-safe.
+/// Writes a list of JSON objects to a file, in the form that trace viewers read. It is a part file (see
+/// files::PartFile) until it is finished, so that processes with the same path do not collide, and it is a
+/// complete list after each write, so that it can be read however the process ends. If the path is a stream
+/// (see files::Place), objects go there as they come. Not thread-safe.
 class TraceFile {
  public:
-  /// Begins the list with an object. "%p" in the path is the process's number; a relative path stays in the
-  /// folder that the process is in now. Throws std::system_error.
+  /// Begins the list with an object. "%p" in the path is replaced by the process's number; a relative path
+  /// stays in the current folder of this moment. Throws std::system_error.
   TraceFile(std::string path, std::string_view first);
 
-  /// Adds an object, which the next `write` writes.
+  /// Adds an object for the next `write`.
   void add(std::string_view object);
-  /// Writes what has been added. What the system does not take is lost, with a warning, and all that follows.
+  /// Writes what has been added. If the system refuses it, it is lost with all that follows, and a warning is
+  /// logged.
   void write();
-  /// Names the file by a rank of the process's from now on, unless it is a stream.
+  /// Names the file by the process's rank from now on, unless it is a stream.
   void name_by_rank(std::size_t rank);
-  /// Gives the file its place. Nothing is added afterwards.
+  /// Moves the file to its final place. Nothing may be added afterwards.
   void finish();
 
-  /// What the file of a path and a rank is called: a dot and the rank come before the last suffix.
+  /// Returns the file name for a path and a rank: a dot and the rank are inserted before the last suffix.
   [[nodiscard]] static std::string name_for(std::string_view path, std::size_t rank);
 
  private:

@@ -17,15 +17,15 @@ namespace tutti {
 class Runtime;
 }
 
-/// What is told to tools that watch the program: to profilers through NVTX, and to the trace. Where nobody
-/// watches, which is found out once, all of it costs one load and one branch, which goes the same way every
-/// time. Thread-safe; nothing of it fails a call.
+/// Reports calls to tools that watch the program: to profilers through NVTX, and to the trace. If nobody
+/// watches, which is found out once, a report costs one load and one well-predicted branch. Thread-safe;
+/// never makes a call fail.
 namespace tutti::watching {
 
 enum class Watchers : std::uint8_t { not_asked, none, some };
 inline std::atomic<Watchers> watchers{Watchers::not_asked};
 
-/// What `is_watched` does where not everything is known, and nobody, to be quick about.
+/// Slow path of `is_watched`: asks the profiler and the trace.
 [[nodiscard]] bool look_for_watchers() noexcept;
 [[nodiscard]] inline bool is_watched() noexcept {
   if (watchers.load(std::memory_order_relaxed) == Watchers::none) [[likely]]
@@ -33,20 +33,20 @@ inline std::atomic<Watchers> watchers{Watchers::not_asked};
   return look_for_watchers();
 }
 
-// What the program tells; only where it is watched.
+// These pass on the program's own marks and ranges; call them only if `is_watched`.
 
 void mark(std::string_view message) noexcept;
 void push(std::string_view message) noexcept;
 void pop() noexcept;
 
-/// Who makes a call of a team's.
+/// The member of a team that makes a call.
 struct WatchedMember {
-  std::uint64_t team = 0;  ///< `number_team` gave it
+  std::uint64_t team = 0;  ///< from `number_team`
   std::size_t rank = 0;
   std::size_t rank_count = 1;
-  std::uint64_t sequence = 0;  ///< of the call; 0: it has none
+  std::uint64_t sequence = 0;  ///< of the call; 0: none
 };
-/// A number that no other team of the process has.
+/// Returns a number that no other team of the process has.
 [[nodiscard]] std::uint64_t number_team() noexcept;
 
 /// One launch of a collective, or of messages between members.
@@ -54,25 +54,25 @@ struct WatchedCall {
   Runtime* runtime = nullptr;
   Collective collective = Collective::barrier;
   std::string_view
-      messages_by{};       ///< of messages: the function that was called, for as long as the program runs
-  std::string messages{};  ///< of messages: from and to whom they are, in words
+      messages_by{};       ///< for messages: the name of the called function, valid while the program runs
+  std::string messages{};  ///< for messages: senders and receivers, in words
   std::uint64_t bytes = 0;
   PlanSummary plan{};
-  /// The plan in words; asked during the construction of the range only.
+  /// Describes the plan; called only while the range is constructed.
   std::function<std::string()> explain{};
-  /// The streams that the call is queued on, each once or more; those without a device are other processes'.
+  /// The streams that the call is queued on, each at least once; those without a device are other processes'.
   std::span<const backend::StreamRef> streams{};
-  std::optional<WatchedMember> member{};  ///< of a team's
+  std::optional<WatchedMember> member{};  ///< for a team's calls
 };
 
-/// What a call is called.
+/// Returns the name of a call.
 [[nodiscard]] std::string_view name_of(const WatchedCall& call) noexcept;
 
-/// The time while a collective is queued, and on its streams the time that it takes there. To be made before
-/// the first of its work is queued, by the thread that queues it, and destroyed after the last.
+/// Marks the time in which a collective is queued, and on its streams the time that it takes there. Construct
+/// it before the first of the call's work is queued, on the same thread, and destroy it after the last.
 class CallRange {
  public:
-  /// `describe` returns the WatchedCall, and is called only where somebody watches.
+  /// `describe` returns the WatchedCall; it is called only if somebody watches.
   template <class Describe>
   explicit CallRange(const Describe& describe) {
     if (is_watched()) [[unlikely]]

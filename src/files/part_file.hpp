@@ -11,13 +11,13 @@
 
 namespace tutti::files {
 
-/// A new file beside a place, which it takes when it is whole. Its name is the target's with the number of
-/// the process, a further number if there is such a file already, and "part" behind it. Gone with the object,
-/// unless it is delivered or kept. Different ones may be used on different threads.
+/// A new file beside a place, which it takes when it is complete. Its name is the target's with the process's
+/// number, a further number if such a file exists already, and "part" appended. It is removed with the
+/// object, unless it is delivered or kept. Different objects may be used on different threads.
 class PartFile {
  public:
   PartFile() noexcept = default;
-  /// Not open if there can be none; then `errno` says why.
+  /// Creates the file; if that fails, it is not open, and `errno` says why.
   explicit PartFile(const Place& place);
   PartFile(PartFile&& other) noexcept { swap(other); }
   PartFile& operator=(PartFile&& other) noexcept {
@@ -31,18 +31,19 @@ class PartFile {
   [[nodiscard]] bool is_open() const noexcept { return file_.is_open(); }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-  /// Writes a text, from a place in the file on; false if not all of it can be written, and then `errno` says
-  /// why. No signal comes of it, as SIGXFSZ does where a file may not become longer. Takes a microsecond.
+  /// Writes a text at position `start`. Returns false if not all of it can be written, and then `errno` says
+  /// why. Raises no signal, not even SIGXFSZ where a file may not grow. Takes a microsecond.
   [[nodiscard]] bool write(std::size_t start, std::string_view text) const noexcept;
-  /// Leaves so many bytes in it, if that is possible.
+  /// Truncates the file to `size` bytes, if that is possible.
   void cut(std::size_t size) const noexcept;
-  /// Gives it a name beside another place, if that is possible.
+  /// Renames the file to a name beside another place, if that is possible.
   void move_beside(const Place& place);
-  /// Closes it and leaves it where it is.
+  /// Closes the file and leaves it where it is.
   void keep() noexcept { file_.close(); }
-  /// Has it on the disk, then take a place as `Place` says, or copies it there where no new file may take
-  /// that. False if that fails; then `errno` says why, the file is as it was, and what was at the place is,
-  /// too, unless it had to be copied there. Waits for a pipe's reader for `patience` at most.
+  /// Flushes the file to the disk and moves it to the place as `Place` says, or copies it there if no new
+  /// file may take that place. Returns false if that fails; then `errno` says why, the file is unchanged, and
+  /// so is what was at the place, unless it had to be copied there. Waits for a pipe's reader for `patience`
+  /// at most.
   [[nodiscard]] bool deliver(const Place& place, std::chrono::milliseconds patience);
 
  private:

@@ -9,36 +9,36 @@
 
 #include <sys/stat.h>
 
-/// Files that are written at paths which a user has named: by the library, and by tutti-perf, too.
+/// Writes files at paths which a user has named, for the library and for tutti-perf.
 namespace tutti::files {
 
-/// A path that is to be written to, as it was found.
+/// Describes a path to be written to, as it was found.
 ///
-/// The rule for all files: a regular file that has one name, which the path may lead to by links, gives its
-/// place to a new file when that is whole, and until then stays as it was. The new file has its owner, group
-/// and permissions. Everything else is written where it is, and never replaced: what is no regular file, such
-/// as a device or a pipe; what standard output or standard error go to; a file that has several names or an
-/// access control list; and one whose folder or owner does not allow that it is replaced. What may not be
+/// One rule holds for all files: a regular file with one name, which the path may lead to by links, is
+/// replaced by a new file when that is complete, and until then stays as it was. The new file has its owner,
+/// group and permissions. Everything else is written in place, and never replaced: what is no regular file,
+/// such as a device or a pipe; the targets of standard output and standard error; a file with several names
+/// or an access control list; and one whose folder or owner does not allow its replacement. What may not be
 /// written is not replaced either.
 class Place {
  public:
   explicit Place(std::string path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// The path, or the file that it leads to by links: what a new file takes the place of.
+  /// Returns the path, or the file that it leads to by links, which a new file replaces.
   [[nodiscard]] const std::string& target() const noexcept { return target_; }
-  /// Nothing if there is none, as behind a link to nothing.
+  /// Returns nothing if no file exists, as at the end of a dangling link.
   [[nodiscard]] const std::optional<struct stat>& status() const noexcept { return status_; }
-  /// What is there is no regular file, or is what standard output or standard error go to: it takes what is
-  /// written as it comes.
+  /// Returns true if it is no regular file, or the target of standard output or standard error: what is
+  /// written there goes out at once.
   [[nodiscard]] bool is_stream() const noexcept { return is_stream_; }
-  /// Permissions do not speak against it.
+  /// Returns true if the permissions allow writing.
   [[nodiscard]] bool may_be_written() const noexcept { return may_be_written_; }
-  /// A new file may take the place; else what is there has to be written where it is.
+  /// Returns true if a new file may replace it; otherwise it has to be written in place.
   [[nodiscard]] bool may_be_replaced() const noexcept { return may_be_replaced_; }
 
-  /// Opens what is there for writing, or makes a file; waits for a pipe's reader for `patience` at most. A
-  /// file keeps what is in it. Not open if that fails; then `errno` says why.
+  /// Opens what exists for writing, or creates a file; waits for a pipe's reader for `patience` at most. A
+  /// file keeps its contents. If that fails, the result is not open and `errno` says why.
   [[nodiscard]] Descriptor open_where_it_is(std::chrono::milliseconds patience) const;
 
  private:
@@ -52,7 +52,7 @@ class Place {
   bool may_be_replaced_ = false;
 };
 
-/// Empties a file that is to be written where it is; what is a stream (see `Place`) stays as it is. False if
+/// Truncates a file that is to be written in place; a stream (see `Place`) stays as it is. Returns false if
 /// that fails; then `errno` says why.
 [[nodiscard]] bool empty(const Descriptor& file);
 

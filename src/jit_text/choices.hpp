@@ -8,8 +8,8 @@
 
 namespace tutti::jit_text {
 
-/// Answers to questions that a text alone does not answer, such as what a compiler predefines. A question has
-/// the same answer whenever it is asked; `next` goes on to other answers, until all have been given.
+/// Answers questions that a text alone does not answer, such as what a compiler predefines. A question has
+/// the same answer whenever it is asked; `next` moves on to other answers, until all have been tried.
 class Choices {
  public:
   static constexpr std::size_t most = 512;  ///< sets of answers
@@ -22,7 +22,7 @@ class Choices {
     if (first_.empty()) first_ = question;
     return true;
   }
-  /// False if there are none, or too many of them.
+  /// Moves on to the next set of answers. Returns false if there is none, or there are too many.
   [[nodiscard]] bool next() {
     while (!answers_.empty() && !answers_.back().second) answers_.pop_back();
     if (answers_.empty()) return false;
@@ -30,7 +30,7 @@ class Choices {
     return ++given_ < most;
   }
   [[nodiscard]] bool are_too_many() const noexcept { return given_ >= most; }
-  /// The first question that was asked; empty if there was none.
+  /// Returns the first question that was asked; empty if there was none.
   [[nodiscard]] const std::string& first() const noexcept { return first_; }
 
  private:

@@ -18,9 +18,9 @@ struct Function {
   bool is_defined = false;  ///< it has a body
 };
 
-/// All functions and function templates of a preprocessed text, in its order, without operators, and without
-/// specialisations and instantiations, which are of templates that have been declared. Whether a `<` among
-/// template arguments is a bracket depends on what the name before it is: that is asked of `choices`. Throws
+/// Returns all functions and function templates of a preprocessed text, in its order, without operators,
+/// specialisations and instantiations (whose templates have been declared). Whether a `<` among template
+/// arguments is a bracket depends on what the name before it is: that is asked of `choices`. Throws
 /// Unreadable.
 [[nodiscard]] std::vector<Function> functions_of(const Tokens& tokens, Choices& choices);
 

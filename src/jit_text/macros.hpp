@@ -13,33 +13,34 @@
 
 namespace tutti::jit_text {
 
-/// The macros that a text has defined so far.
+/// Stores the macros that a text has defined so far.
 class Macros {
  public:
-  /// Takes the tokens behind `#define`.
+  /// Defines a macro from the tokens after `#define`.
   void define(std::span<const Token> tokens);
   void undefine(const std::string& name) { macros_[name].reset(); }
-  /// Tells whether the text has defined or undefined the name; nothing if it has done neither.
+  /// Returns true if the text has defined the name, false if it has undefined it, and nothing if it has done
+  /// neither.
   [[nodiscard]] std::optional<bool> has(const std::string& name) const {
     const auto found = macros_.find(name);
     return found == macros_.end() ? std::nullopt : std::optional(found->second.has_value());
   }
 
-  /// `tokens` with all macros replaced. Throws Unreadable if one's arguments do not end, or where there are
-  /// more than a text can mean.
+  /// Returns `tokens` with all macros replaced. Throws Unreadable if a macro's arguments do not end, or if
+  /// the expansion exceeds any reasonable size.
   [[nodiscard]] Tokens expand(std::span<const Token> tokens) const;
 
  private:
   struct Macro {
     std::optional<std::vector<std::string>> parameters{};  ///< nothing if it is used without brackets
-    bool is_variadic = false;                              ///< the last one takes all that is left
+    bool is_variadic = false;  ///< the last parameter takes all remaining arguments
     Tokens body{};
   };
   using Arguments = std::vector<Tokens>;
-  /// What one expansion takes, with those of arguments within it.
+  /// The cost of one expansion, including those of its arguments.
   struct Effort {
     int depth;
-    std::size_t& replaced;  ///< tokens so far, each as often as it is hidden from a macro
+    std::size_t& replaced;  ///< tokens so far, each counted as often as it is hidden from a macro
   };
 
   [[nodiscard]] Tokens expand(std::span<const Token> tokens, Effort effort) const;
@@ -48,7 +49,7 @@ class Macros {
   [[nodiscard]] Tokens replacement(const Macro& macro, const Token& name, const Arguments& arguments,
                                    Effort effort) const;
 
-  std::map<std::string, std::optional<Macro>> macros_{};  ///< nothing of those that are undefined
+  std::map<std::string, std::optional<Macro>> macros_{};  ///< nothing for undefined ones
 };
 
 }  // namespace tutti::jit_text

@@ -9,14 +9,14 @@
 
 namespace tutti::jit_text {
 
-/// A text as compilers read it: its macros replaced, without directives and what these leave out.
+/// The result of preprocessing: macros are replaced; directives and what they exclude are gone.
 struct Preprocessed {
   Tokens tokens{};
   Macros macros{};  ///< those at its end
 };
 
-/// Reads a text's tokens. What they alone do not say is asked of `choices`. Nothing if an `#error` comes up;
-/// files that it includes are not read. Throws Unreadable.
+/// Preprocesses a text's tokens. What they do not say is asked of `choices`. Returns nothing if an `#error`
+/// is reached; included files are not read. Throws Unreadable.
 [[nodiscard]] std::optional<Preprocessed> preprocessed(const Tokens& tokens, Choices& choices);
 
 }  // namespace tutti::jit_text

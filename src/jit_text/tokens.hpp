@@ -10,7 +10,7 @@
 
 namespace tutti::jit_text {
 
-/// A text cannot be read. The message names the place, and completes "source has".
+/// Reports that a text cannot be read. The message names the line, and completes "source has".
 class Unreadable : public std::runtime_error {
  public:
   Unreadable(const std::string& what, std::size_t line)
@@ -20,14 +20,14 @@ class Unreadable : public std::runtime_error {
 enum class TokenKind : std::uint8_t { name, number, literal, mark };
 
 /// A preprocessing token of C++17: an identifier or keyword, a number, a string or character, or a
-/// punctuator. Digraphs have become what they stand for.
+/// punctuator. Digraphs are replaced.
 struct Token {
   TokenKind kind = TokenKind::mark;
   std::string text{};
   std::size_t line = 0;
   bool begins_line = false;                ///< no other token stands before it on its line
-  bool is_spaced = false;                  ///< something without meaning stands before it
-  std::vector<std::string> hidden_from{};  ///< macros that it is not replaced by, as it comes from them
+  bool is_spaced = false;                  ///< a blank or a comment stands before it
+  std::vector<std::string> hidden_from{};  ///< macros that do not replace it, as it comes from them
 
   [[nodiscard]] bool is(std::string_view wanted) const noexcept {
     return kind != TokenKind::literal && text == wanted;
@@ -36,9 +36,9 @@ struct Token {
 };
 using Tokens = std::vector<Token>;
 
-/// The tokens of a text, in the first three phases of translation: lines that end in a backslash are joined,
-/// except in raw strings, and comments are blanks. Throws Unreadable for comments and raw strings without an
-/// end.
+/// Splits a text into tokens, by the first three phases of translation: lines that end in a backslash are
+/// joined, except in raw strings, and comments are blanks. Throws Unreadable for comments and raw strings
+/// without an end.
 [[nodiscard]] Tokens tokens_of(std::string_view text);
 
 }  // namespace tutti::jit_text

@@ -15,8 +15,8 @@
 
 namespace tutti::stream_sanitizer {
 
-/// What tells streams apart: their handles mean something on their devices alone, and one handle stands for a
-/// stream of each thread.
+/// Identifies a stream: handles are unique on their devices only, and one handle stands for a stream of each
+/// thread.
 struct StreamKey {
   backend::StreamRef stream;
   std::uint64_t thread = 0;  ///< 0: any
@@ -29,61 +29,61 @@ struct StreamKeyHash {
   }
 };
 
-/// The stream whose mark somebody waited for, which may have been none.
+/// The stream of an event that was waited for, which may never have been recorded.
 struct WaitSeen {
   bool was_recorded = false;
   backend::StreamRef recorded_on;
   bool is_default = false;
 };
 
-/// A stream, as others and the host order it.
+/// A stream's position in the order.
 struct WatchedStream {
   StreamKey key;
   bool is_default = false;
-  bool is_foreign = false;  ///< made by somebody else: it may wait for its device's default stream and back
+  bool is_foreign = false;  ///< not made by the library: it may wait for its device's default stream and back
   Line line = 0;
   VectorClock clock;
-  std::uint64_t host_seen = 0;  ///< what the host knew when this stream got its latest work
+  std::uint64_t host_seen = 0;  ///< the host's version at this stream's latest work
   std::optional<WaitSeen> last_wait;
 };
 
-/// A touch of memory by an operation that is being queued.
+/// An access to memory by an operation that is being queued.
 struct Touch {
   Bytes bytes;
   bool writes = false;
   OperationPtr captured = nullptr;
 };
 
-/// Streams, what orders them, and what they have done to memory: those that run, or those of one capture,
-/// whose operations run later, all together. Not synchronised.
+/// Keeps the happens-before order of streams, by vector clocks, and their accesses to memory: of running
+/// streams, or of one capture, whose operations run later, all together. Not synchronised.
 class HappensBefore {
  public:
   /// Remembers about `most_pieces` pieces of memory, of some 200 bytes each.
   explicit HappensBefore(std::size_t most_pieces = std::size_t{1} << 19U) : most_pieces_(most_pieces) {}
 
   WatchedStream& stream(const StreamKey& key, bool is_default, bool is_foreign);
-  /// nullptr if nothing has been queued on it.
+  /// Returns nullptr if nothing has been queued on the stream.
   [[nodiscard]] WatchedStream* find(const StreamKey& key);
-  /// What this stream queued is there still; one that gets the same handle is another.
+  /// Ends a stream's identity: what it queued stays, but a stream that gets the same handle is another.
   void retire(const StreamKey& key);
 
-  /// The host has waited for all that the clock knows.
+  /// Notes that the host has waited for all that the clock knows.
   void host_waited(const VectorClock& clock);
-  /// What the host has waited for, or done, comes before what the stream gets next.
+  /// Orders what the host has waited for, or done, before what the stream gets next.
   void catch_up(WatchedStream& stream);
-  /// The host does something itself; returns when.
+  /// Advances the host's clock for an access of its own, and returns its time.
   std::uint64_t advance_host();
   [[nodiscard]] const VectorClock& host() const noexcept { return host_; }
-  /// Of all streams of the device, those that are gone included.
+  /// Returns the clock of all streams of the device, including those that are gone.
   [[nodiscard]] VectorClock clock_of(int device) const;
-  /// Streams of others wait for the default stream of their device, and it for them.
+  /// Orders the stream with its device's default stream, as legacy streams wait for each other.
   void order_legacy(WatchedStream& stream);
 
   [[nodiscard]] ShadowMemory& memory() noexcept { return memory_; }
-  /// Forgets what nobody can conflict with any more, now and then, and more if it is too much. Whether it was
-  /// too much.
+  /// Forgets, from time to time, accesses that nobody can conflict with any more, and more if there are too
+  /// many. Returns true if there were.
   bool tidy();
-  /// All accesses so far are forgotten.
+  /// Forgets all accesses so far.
   void forget_accesses() noexcept { memory_.clear(); }
 
  private:

@@ -9,10 +9,10 @@
 
 namespace tutti::stream_sanitizer {
 
-/// What allocators have handed out and got back. Not synchronised.
+/// Tracks which memory allocators have handed out and got back. Not synchronised.
 class MemoryLives {
  public:
-  /// Handed out at the moment `number`.
+  /// Notes that the bytes are handed out at time `number`.
   void taken(Bytes bytes, std::uint64_t number);
   void given_back(Bytes bytes, OperationPtr release);
   void forget(Bytes bytes);
@@ -22,10 +22,10 @@ class MemoryLives {
     OperationPtr release;
     Bytes bytes;
   };
-  /// Some of these bytes that are nobody's at present; no release if there are none.
+  /// Returns some of these bytes that are not handed out at present; no release if there are none.
   [[nodiscard]] Freed freed(Bytes bytes) const;
-  /// The release that ended the life of the memory in which an operation with this number came, if it has had
-  /// another since; nullptr else.
+  /// Returns the release that ended the life of the memory in which an operation with this number ran, if the
+  /// memory has been handed out again since; otherwise nullptr.
   [[nodiscard]] OperationPtr release_since(std::uintptr_t address, std::uint64_t number) const;
 
  private:

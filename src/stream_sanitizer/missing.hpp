@@ -7,8 +7,8 @@
 
 namespace tutti::stream_sanitizer {
 
-/// What would have put two accesses in an order, in words.
-/// `clock` is what the second one follows; `stream` the stream it is on, nullptr for the host.
+/// Describes what would have ordered two accesses. `clock` is what the second one follows; `stream` the
+/// stream it is on, nullptr for the host.
 [[nodiscard]] std::string missing_order(const Access& first, const Access& second, const VectorClock& clock,
                                         const WatchedStream* stream);
 [[nodiscard]] std::string missing_record_stream(const Access& first, const Access& second);

@@ -11,13 +11,14 @@
 
 namespace tutti::stream_sanitizer {
 
-/// Where a call came from: addresses alone, as names take long and are seldom asked for.
+/// Captures where a call came from, as addresses, because looking up names takes long and is seldom needed.
 class CallSite {
  public:
-  /// Of the caller. The first in a process costs more: call it once before anything depends on it.
+  /// Returns the call site of the caller. The first call in a process costs more: make it before anything
+  /// depends on its time.
   [[nodiscard]] static CallSite here() noexcept;
-  /// The functions, innermost first, without those of the sanitizer itself: "step (app+0x1b2c) < main
-  /// (app+0x1e05)". What a program does not export has no name, but an offset for addr2line.
+  /// Describes the functions, innermost first, without those of the sanitizer itself: "step (app+0x1b2c) <
+  /// main (app+0x1e05)". What a program does not export has no name, but an offset for addr2line.
   [[nodiscard]] std::string in_words() const;
   [[nodiscard]] std::size_t hash() const noexcept;
 
@@ -27,12 +28,12 @@ class CallSite {
   int count_ = 0;
 };
 
-/// A call that queued work, or the host's part in something.
+/// A call that queued work, or the host's own access.
 struct Operation {
-  std::uint64_t number = 0;  ///< in the order of all of the process, releases of memory included
+  std::uint64_t number = 0;  ///< in the order of all operations of the process, including releases of memory
   std::string name;
   std::string part_of;        ///< see `backend::WorkLabel`
-  backend::StreamRef stream;  ///< without a device: the host's own
+  backend::StreamRef stream;  ///< without a device: the host
   bool is_default_stream = false;
   std::uint64_t thread = 0;
   CallSite site;
@@ -41,10 +42,10 @@ struct Operation {
 };
 using OperationPtr = std::shared_ptr<const Operation>;
 
-/// "stream 0x5581f0 of device:1", "the default stream of device:0", "the host".
+/// Returns "stream 0x5581f0 of device:1", "the default stream of device:0", or "the host".
 [[nodiscard]] std::string in_words(backend::StreamRef stream, bool is_default);
 
-/// The calling thread, as the system numbers it.
+/// Returns the system's number of the calling thread.
 [[nodiscard]] std::uint64_t calling_thread() noexcept;
 
 }  // namespace tutti::stream_sanitizer

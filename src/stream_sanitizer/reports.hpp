@@ -8,7 +8,7 @@
 
 namespace tutti::stream_sanitizer {
 
-/// The finding in words. `memory` says what lies there: "memory of device:0".
+/// Returns the report of a finding. `memory` names what the bytes belong to: "memory of device:0".
 [[nodiscard]] Report report_of(const Finding& finding, const std::string& memory);
 
 }  // namespace tutti::stream_sanitizer

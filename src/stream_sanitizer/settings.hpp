@@ -11,13 +11,13 @@
 
 namespace tutti::stream_sanitizer {
 
-/// What the program has asked for, whichever devices are in use.
+/// Stores the program's settings, whichever devices are in use.
 class Settings {
  public:
   [[nodiscard]] static Mode mode() noexcept { return chosen.load(std::memory_order_relaxed); }
   static void set_mode(Mode mode) noexcept { chosen.store(mode); }
-  /// Devices are started: if the program has not chosen, the environment does. Returns whether they are to be
-  /// watched.
+  /// Decides when devices are started: if the program has not chosen a mode, the environment's holds. Returns
+  /// true if devices are to be watched.
   [[nodiscard]] static bool decide(Mode of_environment) noexcept;
   static void choose(Mode mode) noexcept;
 

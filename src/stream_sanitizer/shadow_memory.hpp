@@ -18,7 +18,7 @@ struct Bytes {
   std::uintptr_t end = 0;
 };
 
-/// An operation's access, as memory remembers it.
+/// An access by an operation.
 struct Access {
   Line line = host_line;
   std::uint64_t time = 0;
@@ -26,30 +26,30 @@ struct Access {
   OperationPtr captured = nullptr;  ///< for launches of graphs: the operation in the graph
 };
 
-/// Who has written and read which bytes last: of each byte the last write and the reads since then that no
-/// other of them follows. Not synchronised.
+/// Records which operations have last written and read which bytes: of each byte the last write, and the
+/// reads since then that no other of them follows. Not synchronised.
 class ShadowMemory {
  public:
-  /// An earlier access that is in no order with a later one.
+  /// An earlier access that is not ordered with a later one.
   struct Conflict {
     Access earlier;
     bool earlier_writes = false;
     Bytes bytes;
   };
-  /// The first one with an access of these bytes that comes behind what `clock` knows.
+  /// Returns the first conflict of an access to these bytes with one that `clock` does not know.
   [[nodiscard]] std::optional<Conflict> find_conflict(Bytes bytes, bool writes,
                                                       const VectorClock& clock) const;
-  /// The access has been made. `clock` is that of its line, at its time.
+  /// Records an access. `clock` is that of its line, at its time.
   void enter(Bytes bytes, bool writes, const Access& access, const VectorClock& clock);
-  /// The operation has not come about.
+  /// Removes the accesses of an operation that was not queued after all.
   void take_back(Bytes bytes, const OperationPtr& operation);
   void forget(Bytes bytes);
-  /// Forgets accesses of these bytes that everything to come follows.
+  /// Forgets accesses of these bytes that `known` includes, as everything to come follows them.
   void forget_known(const VectorClock& known, Bytes bytes = {0, UINTPTR_MAX});
-  /// Forgets the accesses that were made first, until half are left.
+  /// Forgets the oldest accesses until half are left.
   void forget_half();
   void clear() noexcept { cells_.clear(); }
-  /// Of pieces of memory that differ in what is remembered.
+  /// Returns the number of pieces of memory with different records.
   [[nodiscard]] std::size_t size() const noexcept { return cells_.size(); }
 
  private:
@@ -61,9 +61,9 @@ class ShadowMemory {
   };
   using Cells = std::map<std::uintptr_t, Cell>;
 
-  /// The first cell that ends behind `address`.
+  /// Returns the first cell that ends after `address`.
   [[nodiscard]] Cells::const_iterator first_behind(std::uintptr_t address) const;
-  /// No cell reaches from before `address` to behind it any more.
+  /// Splits a cell that contains `address` at it.
   void split(std::uintptr_t address);
 
   Cells cells_;

@@ -15,27 +15,27 @@ namespace tutti::stream_sanitizer {
 
 using Touches = std::vector<Touch>;
 
-/// How many pieces of memory one array of an operation is looked at in: what lies apart is looked at piece by
-/// piece, as what lies between may be others'. Of more, the first ones stand for all.
+/// The most pieces as which one array of an operation is checked: separate pieces are checked one by one, as
+/// what lies between may belong to others. If there are more, only the first ones are checked.
 inline constexpr std::size_t most_pieces_of_array = 64;
 
 void add_bytes(Touches& touches, const std::byte* begin, std::size_t bytes, bool writes);
 void add_rows(Touches& touches, const std::byte* begin, std::size_t row_bytes, std::size_t pitch,
               std::size_t rows, bool writes);
-/// Strides in elements.
+/// Adds a strided array; strides are in elements.
 void add_strided(Touches& touches, const std::byte* begin, std::size_t element_bytes,
                  std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides, bool writes);
 
-// What operations touch.
+// These return the accesses of operations.
 [[nodiscard]] Touches touches_of(const backend::FanOut& task);
 [[nodiscard]] Touches touches_of(const backend::OrderedReduction& task);
 [[nodiscard]] Touches touches_of(const backend::Convert& task);
 [[nodiscard]] Touches touches_of(const backend::Fill& task);
 [[nodiscard]] Touches touches_of(const backend::RandomFill& task);
-/// What it does with memory of the member's own once it has waited for others. Windows are ordered by their
-/// flags; what is put or given, whoever makes the rounds tells.
+/// Returns the round's accesses to the member's own memory once it has waited for others. Windows are ordered
+/// by their flags; what is put or exposed is reported by the caller of the rounds.
 [[nodiscard]] Touches touches_of(const backend::TeamRound& task);
-/// What it does with memory of the member's own.
+/// Returns the accesses to the member's own memory.
 [[nodiscard]] Touches touches_of(const backend::TeamLinks& task);
 
 }  // namespace tutti::stream_sanitizer

@@ -8,12 +8,12 @@
 
 namespace tutti::stream_sanitizer {
 
-/// Numbers the lines along which things happen one after the other: streams, and the host.
+/// Numbers the sequences of ordered operations: streams, and the host.
 using Line = std::uint32_t;
 inline constexpr Line host_line = 0;
 
-/// What is known to have happened, as of some point: on each line everything up to a time. Times of a line
-/// count its operations from 1.
+/// A vector clock: on each line, everything up to a time is known to have happened. Times of a line count its
+/// operations from 1.
 class VectorClock {
  public:
   [[nodiscard]] std::uint64_t at(Line line) const noexcept { return line < times_.size() ? times_[line] : 0; }

@@ -27,30 +27,31 @@
 
 namespace tutti::stream_sanitizer {
 
-/// A backend that does what another one does, and follows what passes.
+/// Wraps a backend, forwards all calls to it, and reports them to the watcher.
 class WatchedBackend final : public backend::Backend, public backend::CodeCalls {
  public:
   using StreamRef = backend::StreamRef;
 
   explicit WatchedBackend(std::unique_ptr<backend::Backend> inner);
-  /// The same for virtual devices, with their control.
+  /// Wraps virtual devices, with their control.
   [[nodiscard]] static backend::HostBackend watch_machine(backend::HostBackend machine);
   ~WatchedBackend() override;
 
-  /// The one in use; nullptr if devices are not watched.
+  /// Returns the wrapper in use; nullptr if devices are not watched.
   [[nodiscard]] static WatchedBackend* current() noexcept { return current_backend.load(); }
   [[nodiscard]] Watcher& watcher() noexcept { return watcher_; }
-  /// Whether anything is looked at now.
+  /// Returns true if calls are checked now.
   [[nodiscard]] bool is_active() const noexcept {
     return Settings::mode() != Mode::off && !fork_mark_.is_in_child();
   }
-  /// Where the stream's next operation is seen; nothing if it goes into a capture that is not the library's.
+  /// Returns where the stream's next operation is recorded; nothing if it goes into a capture that is not the
+  /// library's.
   [[nodiscard]] std::optional<Watcher::Place> place_of(StreamRef stream);
-  /// Queues an operation by calling `enqueue`, unless it would race and that is an error.
+  /// Queues an operation by calling `enqueue`, unless it would race and the mode is `error`.
   template <class Enqueue>
   void watch(StreamRef stream, std::string_view name, const Touches& touches, bool host_waits,
              const Enqueue& enqueue);
-  /// What the host does with memory itself.
+  /// Checks an access of the host itself.
   void host_touches(std::string_view name, const Touches& touches);
   void declare_order(StreamRef earlier, StreamRef later);
   void declare_wait(StreamRef stream);
@@ -208,7 +209,7 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   void run_code(StreamRef stream, const std::shared_ptr<const backend::CompiledCode>& compiled,
                 const backend::CodeRun& run) override;
 
-  // What the seam does not see.
+  // Accesses that the backend's other calls do not show.
   [[nodiscard]] bool is_watched() const noexcept override { return true; }
   void memory_taken(const void* address, std::size_t bytes) noexcept override;
   void memory_given_back(const void* address, std::size_t bytes) noexcept override;
@@ -221,20 +222,20 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
  private:
   struct HostCall;
 
-  /// Calls `follow` if anything is looked at: a failure to follow, for want of memory, changes nothing else.
+  /// Calls `follow` if calls are checked. If it fails, for lack of memory, nothing else changes.
   template <class Follow>
   void follow(const Follow& follow) noexcept;
-  /// Calls `wait`, which waits for what `clock` counts, also if it then tells of a failure.
+  /// Calls `wait`, which waits for what `clock` counts, and records that even if it then reports a failure.
   template <class Wait>
   void wait_for(const VectorClock& clock, const Wait& wait);
   [[nodiscard]] bool is_pageable(const std::byte* address);
-  /// Throws Error(unsupported) if the backend has none.
+  /// Returns the backend's code calls. Throws Error(unsupported) if it has none.
   [[nodiscard]] backend::CodeCalls& code();
   void forget_memory_at(const void* address) noexcept;
-  // The size of pinned memory, which backends need not know.
+  // These keep the size of pinned memory, which backends need not know.
   void remember_pinned(const void* address, std::size_t bytes);
   void forget_pinned(const void* address) noexcept;
-  /// Tells the program, as the mode says. Throws in mode `error`.
+  /// Reports the findings as the mode says. Throws in mode `error`.
   void tell(const std::vector<Finding>& findings);
   void tell_of_forgetting() noexcept;
   [[nodiscard]] std::string memory_in_words(std::uintptr_t address) noexcept;
@@ -248,8 +249,8 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   std::mutex made_mutex_;
   std::atomic<bool> has_told_of_forgetting_{false};
   std::vector<StreamRef> made_;  ///< streams of the library's; guarded by `made_mutex_`
-  std::unique_ptr<backend::VirtualMachineControl> control_;  ///< of virtual devices
-  std::unique_ptr<backend::Backend> inner_;                  ///< goes first, and completes what is queued
+  std::unique_ptr<backend::VirtualMachineControl> control_;  ///< for virtual devices
+  std::unique_ptr<backend::Backend> inner_;  ///< destroyed first, which completes what is queued
 };
 
 template <class Follow>
@@ -258,7 +259,7 @@ void WatchedBackend::follow(const Follow& follow) noexcept {
   try {
     follow();
   } catch (const std::exception& error) {
-    log_warning(error.what());  // less is seen from now on
+    log_warning(error.what());  // fewer operations are checked from now on
   }
 }
 
@@ -285,7 +286,7 @@ void WatchedBackend::watch(StreamRef stream, std::string_view name, const Touche
   if (waits) watcher_.host_waited(clock);
 }
 
-/// Virtual devices that are watched: what programs launch on them is seen, too.
+/// Wraps the control of virtual devices, so that what programs launch on them is checked, too.
 class WatchedControl final : public backend::VirtualMachineControl {
  public:
   WatchedControl(backend::VirtualMachineControl& inner, WatchedBackend& backend)

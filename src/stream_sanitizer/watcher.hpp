@@ -22,7 +22,7 @@
 
 namespace tutti::stream_sanitizer {
 
-/// A race, before it is put into words.
+/// A race, not yet described in words.
 struct Finding {
   RaceKind kind = RaceKind::read_after_write;
   Bytes bytes;
@@ -30,21 +30,21 @@ struct Finding {
   bool first_writes = false;
   Access second;
   bool second_writes = false;
-  OperationPtr release = nullptr;  ///< of the memory, where that plays a part
+  OperationPtr release = nullptr;  ///< of the memory, for accesses after it
   std::string missing = {};
 };
 
-/// Follows what is queued, and finds what is in no order. Thread-safe; knows no backend, and tells what it
-/// finds to its caller.
+/// Follows what is queued, and finds accesses that are not ordered. Thread-safe; independent of the backend;
+/// returns its findings to the caller.
 ///
-/// The host counts as one line: whatever one thread has waited for comes before all that any thread does
-/// next, as nobody sees how threads make one another wait.
+/// The host is a single line: whatever one thread has waited for comes before all that any thread does next,
+/// as it is not visible how threads make one another wait.
 class Watcher {
  public:
-  /// Of the operations that run as they are queued, or of a capture.
+  /// Identifies a capture, or `live`: the operations that run as they are queued.
   using CaptureId = std::uint64_t;
   static constexpr CaptureId live = 0;
-  /// A stream, as the backend knows it.
+  /// A stream and the capture that it is in.
   struct Place {
     CaptureId capture = live;
     StreamKey key;
@@ -52,14 +52,14 @@ class Watcher {
     bool is_foreign = false;
   };
 
-  /// An operation is about to be queued. `findings` gets the races that it would be part of; while
-  /// `stops_at_races`, it is not entered then.
+  /// Records an operation that is about to be queued. Adds the races that it would be part of to `findings`;
+  /// if there are any and `stops_at_races`, the operation is not recorded.
   [[nodiscard]] OperationPtr enqueue(const Place& place, std::string_view name,
                                      std::span<const Touch> touches, bool stops_at_races,
                                      std::vector<Finding>& findings);
-  /// It has not been queued after all.
+  /// Removes an operation that has not been queued after all.
   void take_back(const Place& place, const OperationPtr& operation, std::span<const Touch> touches);
-  /// The host itself touches memory.
+  /// Checks an access of the host itself.
   void host_touches(std::string_view name, std::span<const Touch> touches, bool stops_at_races,
                     std::vector<Finding>& findings);
 
@@ -68,11 +68,11 @@ class Watcher {
   [[nodiscard]] VectorClock clock_of_device(int device);
   [[nodiscard]] VectorClock clock_of_event(backend::EventHandle event);
   void host_waited(const VectorClock& clock);
-  /// The library has seen that this is done, for its own use: for memory that it hands out again, which no
-  /// later work of the program's relies upon.
+  /// Notes that the library has seen that this is done, for its own use: for memory that it hands out again,
+  /// which no later work of the program relies on.
   void own_poll_saw(const VectorClock& clock);
   void record_event(backend::EventHandle event, const Place& place);
-  /// In the scene of the event's recording, which the stream may join by that.
+  /// Makes the stream wait for the event, in the capture that recorded it, which the stream may join by that.
   void wait_event(backend::EventHandle event, const Place& place);
   void share_event(backend::EventHandle event);
   void forget_event(backend::EventHandle event);
@@ -86,7 +86,7 @@ class Watcher {
   // Memory.
   void memory_taken(Bytes bytes);
   void memory_given_back(Bytes bytes);
-  /// It is nobody's, or the backend's own.
+  /// Forgets memory that is nobody's, or the backend's own.
   void forget(Bytes bytes);
 
   // Captures.
@@ -95,15 +95,15 @@ class Watcher {
   void end_capture(CaptureId capture, backend::GraphHandle graph);  ///< no graph: it has failed
   [[nodiscard]] std::vector<Touch> touches_of(backend::GraphHandle graph);
   void forget_graph(backend::GraphHandle graph);
-  /// Launches of one graph run one after another, on whatever streams.
+  /// Orders launches of one graph, which run one after another, on whatever streams.
   void follow_launches(backend::GraphHandle graph, const Place& place);
   void note_launch(backend::GraphHandle graph, const Place& place);
 
-  /// Whether a pair of places in the program has not been told of yet; it has been from now on.
+  /// Returns true if this pair of places in the program has not been reported yet, and marks it as reported.
   [[nodiscard]] bool is_news(const Finding& finding);
-  /// All accesses, and what has been told.
+  /// Forgets all accesses and reports.
   void forget_all();
-  /// Whether something was forgotten for want of room, since this was asked last.
+  /// Returns true if accesses were forgotten for lack of room since the last call.
   [[nodiscard]] bool take_has_forgotten() noexcept {
     return has_forgotten_.load(std::memory_order_relaxed) && has_forgotten_.exchange(false);
   }
@@ -138,7 +138,7 @@ class Watcher {
   std::unordered_map<backend::EventHandle, Mark> marks_;
   std::map<const backend::SharedFlag*, VectorClock> signals_;
   VectorClock seen_by_library_;
-  VectorClock foreign_;  ///< what other processes may know of, by events that they share
+  VectorClock foreign_;  ///< known to other processes by shared events
   MemoryLives lives_;
   std::uint64_t numbers_ = 0;
   std::set<std::pair<std::size_t, std::size_t>> told_;
