@@ -14,6 +14,7 @@ stand tutti's forms that torch.cuda.comm does not have: with given outputs, and 
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -21,13 +22,17 @@ import time
 
 from command import ResultFile, fail, run
 from programs import document_of, find_program
+from reporting.markdown import row as line_of
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
-os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 WARM_UP = 5  # batches of one launch, as tutti-perf's
 TENSORS_OF_A_SWEEP = 16  # as tutti-perf splits a size for a coalesced operation
+OPERATIONS = ["broadcast", "reduce_add", "scatter", "gather", "broadcast_coalesced", "reduce_add_coalesced"]
+COALESCED = OPERATIONS[4:]
+# tutti's forms and how tutti-perf is asked for them.
+FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent": ["--persistent"]}
 
 
 def parse_size(text):
@@ -44,73 +49,59 @@ def arguments():
     parser.add_argument("-e", type=parse_size, default=256 << 20, metavar="SIZE", help="largest payload (default 256M)")
     parser.add_argument("-f", type=int, default=4, metavar="FACTOR", help="from one size to the next (default 4)")
     parser.add_argument("-g", type=int, metavar="GPUS", help="GPUs that take part (default: all)")
-    parser.add_argument(
-        "--tensors",
-        action="append",
-        metavar="LIST",
-        help="for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)",
-    )
+    lists = "for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)"
+    parser.add_argument("--tensors", action="append", metavar="LIST", help=lists)
     parser.add_argument("-J", metavar="FILE", help="write all figures as JSON")
-    parser.add_argument(
-        "--program", metavar="PATH", help="tutti-perf (default: the newest under build/, or that on the PATH)"
-    )
+    program = "tutti-perf (default: the newest under build/, or that on the PATH)"
+    parser.add_argument("--program", metavar="PATH", help=program)
     given = parser.parse_args()
     if given.b < 4 or given.e < given.b or given.f < 2:
         parser.error("expected 4 <= -b <= -e and -f of 2 or more")
+    given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
     return given
 
 
-# --- What is measured -------------------------------------------------------------------------------------------------
-
-
-def pattern(torch, count, salt, device):
-    """Small integers, exact in float32 whatever the order of a sum."""
-    position = torch.arange(count, dtype=torch.int64, device=device)
-    return ((position * 40503 + salt * 7919) % 1021).to(torch.float32)
-
-
 class Case:
-    """One torch.cuda.comm call: inputs of one set, the call, and what must come out."""
+    """One call of torch.cuda.comm: inputs of one set, the call, and what must come out."""
 
     def __init__(self, torch, operation, shapes, gpus):
         self.torch, self.operation, self.shapes, self.gpus = torch, operation, shapes, gpus
-        self.devices = list(range(gpus))
 
     def tensor(self, index, source, device):
+        """Small integers, exact in float32 whatever the order of a sum."""
         shape = self.shapes[index]
-        count = 1
-        for size in shape:
-            count *= size
-        return pattern(self.torch, count, index * 131 + source, device).reshape(shape)
+        position = self.torch.arange(math.prod(shape), dtype=self.torch.int64, device=device)
+        salt = index * 131 + source
+        return ((position * 40503 + salt * 7919) % 1021).to(self.torch.float32).reshape(shape)
 
-    def list_of(self, source, device):
+    def tensors(self, source, device):
         return [self.tensor(index, source, device) for index in range(len(self.shapes))]
 
-    def make_inputs(self):
+    def inputs(self):
         if self.operation == "broadcast" or self.operation == "scatter":
             return self.tensor(0, 0, 0)
         if self.operation == "broadcast_coalesced":
-            return self.list_of(0, 0)
-        if self.operation == "reduce_add":
-            return [self.tensor(0, device, device) for device in self.devices]
-        if self.operation == "reduce_add_coalesced":
-            return [self.list_of(device, device) for device in self.devices]
-        whole = self.tensor(0, 0, "cpu")
-        return [chunk.to(device) for device, chunk in enumerate(whole.chunk(self.gpus))]
+            return self.tensors(0, 0)
+        if self.operation == "gather":
+            return [part.to(device) for device, part in enumerate(self.tensor(0, 0, "cpu").chunk(self.gpus))]
+        lists = [self.tensors(device, device) for device in range(self.gpus)]
+        return lists if self.operation in COALESCED else [tensors[0] for tensors in lists]
 
     def call(self, inputs):
-        comm = self.torch.cuda.comm
-        if self.operation == "broadcast":
-            return comm.broadcast(inputs, self.devices)
-        if self.operation == "broadcast_coalesced":
-            return comm.broadcast_coalesced(inputs, self.devices)
-        if self.operation == "reduce_add":
-            return comm.reduce_add(inputs, 0)
-        if self.operation == "reduce_add_coalesced":
-            return comm.reduce_add_coalesced(inputs, 0)
+        function = getattr(self.torch.cuda.comm, self.operation)
+        if self.operation.startswith(("broadcast", "scatter")):
+            return function(inputs, list(range(self.gpus)))
+        return function(inputs, destination=0)
+
+    def expected(self):
+        """The tensors that come out, one device after another."""
+        if self.operation.startswith("reduce_add"):
+            lists = [self.tensors(device, 0) for device in range(self.gpus)]
+            return [sum(tensors) for tensors in zip(*lists, strict=True)]
+        whole = self.tensors(0, 0)
         if self.operation == "scatter":
-            return comm.scatter(inputs, self.devices)
-        return comm.gather(inputs, destination=0)
+            return whole[0].chunk(self.gpus)
+        return whole if self.operation == "gather" else whole * self.gpus
 
     def wrong_elements(self, outputs):
         def wrong(got, expected):
@@ -118,35 +109,15 @@ class Case:
                 return max(expected.numel(), 1)
             return int((got != expected.to(got.device)).sum())
 
-        def total(index):
-            return sum(self.tensor(index, device, 0) for device in self.devices)
-
-        if self.operation == "broadcast":
-            return sum(wrong(out, self.tensor(0, 0, out.device)) for out in outputs)
-        if self.operation == "broadcast_coalesced":
-            return sum(
-                wrong(out, expected)
-                for outs in outputs
-                for out, expected in zip(outs, self.list_of(0, outs[0].device), strict=True)
-            )
-        if self.operation == "reduce_add":
-            return wrong(outputs, total(0))
-        if self.operation == "reduce_add_coalesced":
-            return sum(wrong(out, total(index)) for index, out in enumerate(outputs))
-        if self.operation == "scatter":
-            return sum(
-                wrong(out, chunk) for out, chunk in zip(outputs, self.tensor(0, 0, 0).chunk(self.gpus), strict=True)
-            )
-        return wrong(outputs, self.tensor(0, 0, 0))
+        return sum(wrong(got, expected) for got, expected in zip(flat(outputs), self.expected(), strict=True))
 
     def payload(self):
-        elements = 0
-        for shape in self.shapes:
-            count = 1
-            for size in shape:
-                count *= size
-            elements += count
-        return 4 * elements
+        return 4 * sum(map(math.prod, self.shapes))
+
+
+def flat(outputs):
+    """The tensors in a tensor, a list of them or a list of lists."""
+    return [outputs] if hasattr(outputs, "shape") else [tensor for own in outputs for tensor in flat(own)]
 
 
 def split_evenly(count):
@@ -154,27 +125,15 @@ def split_evenly(count):
     return [[count // tensors + (index < count % tensors)] for index in range(tensors)]
 
 
-# --- How it is measured -----------------------------------------------------------------------------------------------
-
-
 def synchronize(torch, gpus):
     for device in range(gpus):
         torch.cuda.synchronize(device)
 
 
-def plan_of(row, place):
-    """How tutti-perf measured a row's calls: what it is compared with is measured as often."""
-    figures = row[place]
-    return {
-        "buffer_sets": row["buffer_sets"],
-        "iterations": figures["iterations"],
-        "repetitions": figures["back_to_back_us"]["samples"],
-        "latencies": figures["latency_us"]["samples"],
-    }
-
-
-def measure_torch(torch, case, plan):
-    sets = [case.make_inputs() for _ in range(plan["buffer_sets"])]
+def measure_torch(torch, case, row):
+    """Times of a case, measured as often as tutti-perf measured the row that it is compared with."""
+    plan = row["out_of_place"]
+    sets = [case.inputs() for _ in range(row["buffer_sets"])]
     synchronize(torch, case.gpus)
 
     def batch(count, first=0):
@@ -182,24 +141,22 @@ def measure_torch(torch, case, plan):
         for index in range(first, first + count):
             case.call(sets[index % len(sets)])
         synchronize(torch, case.gpus)
-        return time.perf_counter() - start
+        return (time.perf_counter() - start) / count * 1e6
 
     batch(len(sets))
     for _ in range(WARM_UP):
         batch(1)
-    iterations = plan["iterations"]
-    batches = sorted(batch(iterations) / iterations for _ in range(plan["repetitions"]))
-    latencies = sorted(batch(1, sample) for sample in range(plan["latencies"]))  # over all sets, as tutti-perf does it
-    wrong = case.wrong_elements(case.call(sets[0]))
+    batches = [batch(plan["iterations"]) for _ in range(plan["back_to_back_us"]["samples"])]
+    latencies = sorted(batch(1, sample) for sample in range(plan["latency_us"]["samples"]))  # over all sets
     return {
-        "back_to_back_us": statistics.median(batches) * 1e6,
-        "min_us": batches[0] * 1e6,
-        "max_us": batches[-1] * 1e6,
-        "latency_us": statistics.median(latencies) * 1e6,
-        "latency_p99_us": latencies[min(len(latencies) - 1, int(0.99 * len(latencies)))] * 1e6,
-        "iterations": iterations,
+        "back_to_back_us": statistics.median(batches),
+        "min_us": min(batches),
+        "max_us": max(batches),
+        "latency_us": statistics.median(latencies),
+        "latency_p99_us": latencies[min(len(latencies) - 1, int(0.99 * len(latencies)))],
+        "iterations": plan["iterations"],
         "buffer_sets": len(sets),
-        "wrong": wrong,
+        "wrong": case.wrong_elements(case.call(sets[0])),
     }
 
 
@@ -217,16 +174,17 @@ def tutti_figures(row):
     }
 
 
-# --- The comparison ---------------------------------------------------------------------------------------------------
+def tutti_documents(given, program, gpus, form):
+    common = ["-g", str(gpus), *FORMS[form], "--backend", "cuda"]
+    sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
+    lists = [document_of([program, *COALESCED, "--tensors", name, *common]) for name in given.tensors]
+    return [document_of([program, *OPERATIONS, *sweep, *common]), *lists]
 
-OPERATIONS = ["broadcast", "reduce_add", "scatter", "gather", "broadcast_coalesced", "reduce_add_coalesced"]
 
-
-def sizes_of(given):
-    size = given.b
-    while size <= given.e:
-        yield size
-        size *= given.f
+def rows_of(documents):
+    """{(operation, size, tensor list): row}"""
+    rows = [row for document in documents for row in document["rows"]]
+    return {(row["operation"], row["size"], row["tensor_list"]): row for row in rows}
 
 
 def shapes_of_list(program, name):
@@ -234,104 +192,57 @@ def shapes_of_list(program, name):
     if listed.returncode != 0:
         fail(listed.stderr.strip().removeprefix("tutti-perf: "))
     shapes = []
-    for line in listed.stdout.splitlines():
-        words = line.split()
-        if len(words) > 1 and words[1] != "float32":
-            fail(f"{name}: only float32 is compared, not {words[1]}")
-        shapes.append([] if words[0] == "scalar" else [int(size) for size in words[0].split("x")])
+    for shape, *types in (line.split() for line in listed.stdout.splitlines()):
+        if types and types[0] != "float32":
+            fail(f"{name}: only float32 is compared, not {types[0]}")
+        shapes.append([] if shape == "scalar" else [int(size) for size in shape.split("x")])
     return shapes
 
 
-def plans_of(documents):
-    """How each case was measured of which the documents have a row."""
-    return {
-        (row["operation"], row["size"], row["tensor_list"]): plan_of(row, "out_of_place")
-        for document in documents
-        for row in document["rows"]
-    }
-
-
-def torch_rows(torch, given, program, gpus, plans):
-    """Every case measured with torch, keyed as tutti's rows are."""
-    rows = {}
-
-    def measure(case, tensor_list):
-        key = case.operation, case.payload(), tensor_list
-        if key not in plans:
-            fail(f"tutti-perf measured no {case.operation} of {case.payload()} bytes (eager)")
-        rows[key] = measure_torch(torch, case, plans[key])
-        torch.cuda.empty_cache()
-
+def cases_of(torch, given, program, gpus):
+    """Every case and the name of its list of tensors, None of a size."""
+    sizes = [given.b]
+    while sizes[-1] * given.f <= given.e:
+        sizes.append(sizes[-1] * given.f)
     for operation in OPERATIONS:
-        for size in sizes_of(given):
-            count = size // 4
-            shapes = split_evenly(count) if operation.endswith("coalesced") else [[count]]
-            measure(Case(torch, operation, shapes, gpus), None)
+        for size in sizes:
+            shapes = split_evenly(size // 4) if operation in COALESCED else [[size // 4]]
+            yield Case(torch, operation, shapes, gpus), None
     for name in given.tensors:
-        shapes = shapes_of_list(program, name)
-        for operation in OPERATIONS[4:]:
-            measure(Case(torch, operation, shapes, gpus), name)
-    return rows
+        for operation in COALESCED:
+            yield Case(torch, operation, shapes_of_list(program, name), gpus), name
 
 
-# tutti's forms and how tutti-perf is asked for them.
-FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent": ["--persistent"]}
+def compared(torch, case, tensor_list, tutti):
+    """The row of a case: PyTorch's figures, and those of each form of `tutti`, {form: {key: row}}, with the ratios."""
+    key = case.operation, case.payload(), tensor_list
+    for form in tutti:
+        if key not in tutti[form]:
+            fail(f"tutti-perf measured no {case.operation} of {case.payload()} bytes ({form})")
+    theirs = measure_torch(torch, case, tutti["eager"][key])
+    torch.cuda.empty_cache()
+    row = {"operation": key[0], "size": key[1], "tensor_list": key[2], "torch": theirs}
+    for form in tutti:
+        own = row[form] = tutti_figures(tutti[form][key])
+        row[f"torch_over_{form}"] = theirs["back_to_back_us"] / own["back_to_back_us"]
+        row[f"torch_over_{form}_latency"] = theirs["latency_us"] / own["latency_us"]
+    return row
 
 
-def tutti_documents(given, program, gpus, form):
-    common = ["-g", str(gpus), *FORMS[form], "--backend", "cuda"]
-    sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
-    documents = [document_of([program, *OPERATIONS, *sweep, *common])]
-    for name in given.tensors:
-        documents.append(document_of([program, *OPERATIONS[4:], "--tensors", name, *common]))
-    return documents
-
-
-def join(torch_figures, documents):
-    joined = []
-    tutti = {
-        form: {
-            (row["operation"], row["size"], row["tensor_list"]): tutti_figures(row)
-            for document in documents[form]
-            for row in document["rows"]
-        }
-        for form in documents
-    }
-    for key, torch_side in torch_figures.items():
-        operation, size, tensor_list = key
-        row = {"operation": operation, "size": size, "tensor_list": tensor_list, "torch": torch_side}
-        for form, figures in tutti.items():
-            if key not in figures:
-                fail(f"tutti-perf measured no {operation} of {size} bytes ({form})")
-            row[form] = figures[key]
-            row[f"torch_over_{form}"] = torch_side["back_to_back_us"] / figures[key]["back_to_back_us"]
-            row[f"torch_over_{form}_latency"] = torch_side["latency_us"] / figures[key]["latency_us"]
-        joined.append(row)
-    return joined
-
-
-def print_table(rows, torch_version, gpus, name):
-    print(f"tutti and torch.cuda.comm (PyTorch {torch_version}) on {gpus} x {name}, float32; µs per operation.")
-    print(
-        "b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time "
-        "over tutti's.\n"
-    )
-    print(
-        "| operation | payload | torch b2b | tutti b2b | ratio | out b2b | ratio | persistent b2b | ratio "
-        "| torch done | tutti done | ratio | chosen |"
-    )
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+def table_of(rows):
+    heads = ["operation", "payload", "torch b2b", "tutti b2b", "ratio", "out b2b", "ratio", "persistent b2b", "ratio"]
+    text = line_of([*heads, "torch done", "tutti done", "ratio", "chosen"]) + f"|---|{'--:|' * 11}---|\n"
     for row in rows:
-        payload = row["tensor_list"] or row["size"]
-        eager, out, persistent, torch_side = row["eager"], row["out"], row["persistent"], row["torch"]
-        print(
-            f"| {row['operation']} | {payload} | {torch_side['back_to_back_us']:.1f} "
-            f"| {eager['back_to_back_us']:.1f} | {row['torch_over_eager']:.2f}x "
-            f"| {out['back_to_back_us']:.1f} | {row['torch_over_out']:.2f}x "
-            f"| {persistent['back_to_back_us']:.1f} | {row['torch_over_persistent']:.2f}x "
-            f"| {torch_side['latency_us']:.1f} | {eager['latency_us']:.1f} | {row['torch_over_eager_latency']:.2f}x "
-            f"| {eager['transport']}: {eager['algorithm']} |"
-        )
+        cells = [row["operation"], str(row["tensor_list"] or row["size"]), f"{row['torch']['back_to_back_us']:.1f}"]
+        for form in FORMS:
+            cells += [f"{row[form]['back_to_back_us']:.1f}", f"{row[f'torch_over_{form}']:.2f}x"]
+        cells += [f"{row[side]['latency_us']:.1f}" for side in ("torch", "eager")]
+        cells += [
+            f"{row['torch_over_eager_latency']:.2f}x",
+            f"{row['eager']['transport']}: {row['eager']['algorithm']}",
+        ]
+        text += line_of(cells)
+    return text
 
 
 def count_of_gpus(torch, given):
@@ -345,7 +256,6 @@ def count_of_gpus(torch, given):
 def main():
     given = arguments()
     file = ResultFile("-J", given.J)
-    given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
     try:
         import torch
         import torch.cuda.comm
@@ -353,26 +263,30 @@ def main():
         fail("PyTorch is not installed for this Python")
     gpus = count_of_gpus(torch, given)
     program = find_program(given.program)
-
     for device in range(gpus):
         torch.cuda.set_stream(torch.cuda.Stream(device))  # as tutti-perf: no legacy default stream
     torch.cuda.set_device(0)
     documents = {form: tutti_documents(given, program, gpus, form) for form in FORMS}
-    torch_figures = torch_rows(torch, given, program, gpus, plans_of(documents["eager"]))
-    rows = join(torch_figures, documents)
-    print_table(rows, torch.__version__, gpus, torch.cuda.get_device_name(0))
-    wrong = sum(row["torch"]["wrong"] for row in rows)
-    document = {
-        "schema": "tutti-compare-torch/1",
+    tutti = {form: rows_of(own) for form, own in documents.items()}
+    rows = [compared(torch, case, name, tutti) for case, name in cases_of(torch, given, program, gpus)]
+    versions = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "gpus": gpus,
         "gpu": torch.cuda.get_device_name(0),
-        "rows": rows,
-        "tutti_perf": documents,
     }
+    print(
+        f"tutti and torch.cuda.comm (PyTorch {versions['torch']}) on {gpus} x {versions['gpu']}, float32; µs per operation."
+    )
+    print(
+        "b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time over "
+        "tutti's.\n"
+    )
+    print(table_of(rows))
+    document = {"schema": "tutti-compare-torch/1", **versions, "rows": rows, "tutti_perf": documents}
     file.write(json.dumps(document, indent=2))
-    print(f"\nWrong elements: tutti 0, torch {wrong}.")
+    wrong = sum(row["torch"]["wrong"] for row in rows)
+    print(f"Wrong elements: tutti 0, torch {wrong}.")
     return 1 if wrong else 0
 
 
