@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
 
-usage: perf/compare/compare_builds.py [--base PROGRAM] [--base-commit NAME] [--program PROGRAM] [-r RUNS] [-t TABLE]...
+usage: perf/compare/compare_builds.py --base PROGRAM [--base-commit NAME] [--program PROGRAM] [-r RUNS] [-t TABLE]...
                               [-b SIZE] [-e SIZE] [-f FACTOR] [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST]
                               [--tolerance PERCENT] [--out DIR]
 
 Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
-of 20 calls; of each the ten collectives that all versions know. `faces` takes one build alone: what a communicator of one
-process does is before, the free functions among the same devices are after. Every run takes both sides, one after the
-other, the first of them first in every other run, so that neither has the warmer device; every byte of every result is
-checked on both sides. --peer has the peer measured beside what is after, in the same runs, in each of its modes.
+of 20 calls; of each the ten collectives that all versions know. Every run takes both builds, one after the other, the first
+of them first in every other run, so that neither has the warmer device; every byte of every result is checked on both
+sides. --peer has the peer measured beside the build after, in the same runs, in each of its modes.
 
 Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before,
 and those whose median over all runs is slower than the tolerance; then those that are slower than the fastest of the peer's
@@ -19,7 +18,6 @@ besides. Exits with 1 if an element was wrong, with 3 if a figure is slower than
 """
 
 import argparse
-import dataclasses
 import datetime
 import gzip
 import json
@@ -34,37 +32,15 @@ from reporting.builds import SCHEMA, beside_peer, comparisons_in, counts, is_slo
 from reporting.markdown import row
 from reporting.series import format_size
 
-OPERATIONS = (
-    "broadcast",
-    "broadcast_coalesced",
-    "reduce_add",
-    "reduce_add_coalesced",
-    "scatter",
-    "gather",
-    "all_reduce_add",
-    "all_reduce_add_coalesced",
-    "all_gather",
-    "reduce_scatter_add",
-)
-FREE_FUNCTIONS = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather")
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """What is measured on both sides."""
-
-    operations: tuple
-    largest: str  # payload, unless another is asked for
-    further: tuple = ()  # arguments
-    are_ranks: bool = False  # a process per device
-    are_faces: bool = False  # before, a communicator of one process
-
-
+OPERATIONS = [
+    "broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather", "all_reduce_add",
+    "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add",
+]  # fmt: skip
+# Of each table: whether there is a process per device, the largest payload, unless another is asked for, and arguments.
 TABLES = {
-    "all": Table(OPERATIONS, "256M"),
-    "ranks-all": Table(OPERATIONS, "256M", are_ranks=True),
-    "ranks-replayed": Table(OPERATIONS, "4M", ("-G", "20"), are_ranks=True),
-    "faces": Table(FREE_FUNCTIONS, "1M", are_faces=True),
+    "all": (False, "256M", ()),
+    "ranks-all": (True, "256M", ()),
+    "ranks-replayed": (True, "4M", ("-G", "20")),
 }
 SLOWER = 3  # as an exit status, like tutti-perf's own
 
@@ -77,38 +53,32 @@ def number(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", metavar="PROGRAM", help="tutti-perf of the build before; not of faces")
+    parser.add_argument("--base", required=True, metavar="PROGRAM", help="tutti-perf of the build before")
     parser.add_argument("--base-commit", metavar="NAME", help="of the build before, if it does not tell its own")
     parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
     parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
     parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
     parser.add_argument("-b", default="1K", metavar="SIZE", help="smallest payload (default 1K)")
-    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M, faces 1M)")
+    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M)")
     parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
-    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks, and devices of faces (default 2)")
+    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks (default 2)")
     parser.add_argument("--peer", metavar="NAME", help="measured beside what is after, as tutti-perf takes it")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
-    parser.add_argument(
-        "--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process"
-    )
+    parser.add_argument("--cpus", metavar="LIST", help="processors for both builds of one process, as of taskset")
     parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
     given = parser.parse_args()
-    given.t = given.t or [name for name, table in TABLES.items() if not table.are_faces]
-    if not given.base and not all(TABLES[name].are_faces for name in given.t):
-        parser.error("--base is missing, expected tutti-perf of the build before")
+    given.t = given.t or list(TABLES)
     return given
 
 
-def run(given, programs, name, side):
+def run(given, programs, table, side):
     """One document of tutti-perf."""
-    table = TABLES[name]
-    is_one_rank = table.are_faces and side == "before"
-    words = ["taskset", "-c", given.cpus] if given.cpus and not table.are_ranks else []
-    words += launcher(given.n) if table.are_ranks else launcher(1) if is_one_rank else []
-    words += [programs["after" if table.are_faces else side], *table.operations, "--backend", given.backend]
-    words += ["-g", str(given.n)] if table.are_faces else []
-    words += ["-b", given.b, "-e", given.e or table.largest, "-f", given.f, *table.further]
+    are_ranks, largest, further = TABLES[table]
+    words = ["taskset", "-c", given.cpus] if given.cpus and not are_ranks else []
+    words += launcher(given.n) if are_ranks else []
+    words += [programs[side], *OPERATIONS, "--backend", given.backend]
+    words += ["-b", given.b, "-e", given.e or largest, "-f", given.f, *further]
     words += ["--peer", given.peer] if given.peer and side == "after" else []
     return document_of(words, accepted=(0, 1))
 
@@ -180,7 +150,7 @@ def write(folder, facts, text, measured):
 def main():
     given = arguments()
     must_take_files("--out", given.out)
-    programs = {"before": given.base and find_program(given.base), "after": find_program(given.program)}
+    programs = {"before": find_program(given.base), "after": find_program(given.program)}
     measured = {table: measure(given, programs, table) for table in given.t}
     facts = facts_of(given, measured)
     comparisons = comparisons_in("", {"schema": SCHEMA, **facts, "tables": measured})

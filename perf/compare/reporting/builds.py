@@ -14,7 +14,6 @@ TITLES = {
     "all": "one process, eager",
     "ranks-all": "a process per device, eager",
     "ranks-replayed": "a process per device, replayed from graphs",
-    "faces": "one process, calls of a communicator (before) and free functions (after)",
 }
 FACTS = ("before", "after", "driver", "cuda", "peer", "system", "runs", "processors")
 PAGE = "before-and-after.md"

@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 
 TORCH = "torch"  # the table of a comparison with PyTorch, in which several runs are of one go
 PLACES = ("out_of_place", "in_place")  # of a row, which has either or both
+# What tells a row from others of a run.
+ROW = (
+    "operation", "by", "mode", "size", "tensor_list", "dtype", "redop", "root", "dim", "launch", "results", "destination",
+)  # fmt: skip
 FACTS = ("date", "commit", "gpus", "host", "cpu", "processor", "driver", "cuda", "compiler", "system")
 
 
@@ -189,21 +193,7 @@ def without_files(words):
 
 def median_of(runs):
     def key(row):
-        named = (
-            "operation",
-            "by",
-            "mode",
-            "size",
-            "tensor_list",
-            "dtype",
-            "redop",
-            "root",
-            "dim",
-            "launch",
-            "results",
-            "destination",
-        )
-        return tuple(row.get(name) for name in named)
+        return tuple(row.get(name) for name in ROW)
 
     def measured(rows, place):
         every = [row[place] for row in rows if row.get(place)]
