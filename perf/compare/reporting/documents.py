@@ -153,28 +153,20 @@ def torch_document(comparison):
 def compared_row(row, side, by, gpus):
     """One side of a row of a comparison with PyTorch, of calls that return their results."""
     measured = row[side]
-    seconds = measured["back_to_back_us"] * 1e-6
+    time = measured["back_to_back_us"]
     factor = (gpus - 1) / gpus if row["operation"] in ("scatter", "gather") else 1.0
-    return {
-        "operation": row["operation"],
-        "by": by,
-        "size": row["size"],
-        "tensor_list": row["tensor_list"],
-        "dtype": "float32",
-        "root": 0,
-        "dim": 0,
-        "launch": "eager",
-        "results": "new",
-        "transport": measured.get("transport", ""),
-        "algorithm": measured.get("algorithm", ""),
-        "in_place": None,
-        "out_of_place": {
-            "time_us": seconds * 1e6,
-            "busbw_gbps": row["size"] / seconds * 1e-9 * factor,
-            "back_to_back_us": {"median": seconds * 1e6, "p99": measured.get("max_us", seconds * 1e6)},
-            "latency_us": {"median": measured["latency_us"], "p99": measured["latency_p99_us"]},
-        },
+    figures = {
+        "time_us": time,
+        "busbw_gbps": row["size"] / time * 1e-3 * factor,
+        "back_to_back_us": {"median": time, "p99": measured.get("max_us", time)},
+        "latency_us": {"median": measured["latency_us"], "p99": measured["latency_p99_us"]},
     }
+    return {
+        "operation": row["operation"], "by": by, "size": row["size"], "tensor_list": row["tensor_list"],
+        "dtype": "float32", "root": 0, "dim": 0, "launch": "eager", "results": "new",
+        "transport": measured.get("transport", ""), "algorithm": measured.get("algorithm", ""),
+        "out_of_place": figures, "in_place": None,
+    }  # fmt: skip
 
 
 def combined(runs):
@@ -192,37 +184,34 @@ def without_files(words):
 
 
 def median_of(runs):
-    def key(row):
-        return tuple(row.get(name) for name in ROW)
-
-    def measured(rows, place):
-        every = [row[place] for row in rows if row.get(place)]
-        if not every:
-            return None
-        typical = min(every, key=lambda one: abs(one["time_us"] - statistics.median(m["time_us"] for m in every)))
-        summaries = {
-            name: {
-                figure: statistics.median(m[name][figure] for m in every)
-                for figure in typical[name]
-                if figure != "each" and all(figure in m[name] for m in every)  # older files have fewer
-            }
-            for name in ("back_to_back_us", "latency_us")
-        }
-        wrong = [m["wrong"] for m in every if m.get("wrong") is not None]
-        worst = {"wrong": max(wrong) if wrong else None}
-        return typical | summaries | worst | {"time_us": statistics.median(m["time_us"] for m in every)}
-
     rows = {}
     for run in runs:
         for row in run.document["rows"]:
-            rows.setdefault(key(row), []).append(row)
-    first = runs[0].document
+            rows.setdefault(tuple(row.get(name) for name in ROW), []).append(row)
+    merged = [
+        own[0] | {place: median_of_places([row[place] for row in own if row.get(place)]) for place in PLACES}
+        for own in rows.values()
+    ]
     summaries = [run.document.get("summary", {}) for run in runs]
     summary = {
         "wrong": None if any(s.get("wrong") is None for s in summaries) else sum(s["wrong"] for s in summaries),
         "interrupted": any(s.get("interrupted") for s in summaries),
         "failure": next((s["failure"] for s in summaries if s.get("failure")), None),
     }
-    merged = [own[0] | {place: measured(own, place) for place in PLACES} for own in rows.values()]
-    document = first | {"rows": merged, "summary": summary}
-    return Run(runs[0].file, runs[0].table, runs[0].facts, document, len(runs))
+    return replace(runs[0], document=runs[0].document | {"rows": merged, "summary": summary}, repetitions=len(runs))
+
+
+def median_of_places(measured):
+    """The figures of one row in one placement, of several runs; None of none. Older files have fewer figures."""
+    if not measured:
+        return None
+    time = statistics.median(one["time_us"] for one in measured)
+    typical = min(measured, key=lambda one: abs(one["time_us"] - time))
+    wrong = [one["wrong"] for one in measured if one.get("wrong") is not None]
+    found = typical | {"time_us": time, "wrong": max(wrong) if wrong else None}
+    for name in ("back_to_back_us", "latency_us"):
+        shared = [
+            figure for figure in typical[name] if figure != "each" and all(figure in one[name] for one in measured)
+        ]
+        found[name] = {figure: statistics.median(one[name][figure] for one in measured) for figure in shared}
+    return found
