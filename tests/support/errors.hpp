@@ -11,15 +11,15 @@
 
 namespace tutti::test {
 
-/// `call` throws an Error of this code whose message contains all `fragments`.
+/// Checks that `call` throws an Error of this code whose message contains all `fragments`.
 [[nodiscard]] testing::AssertionResult refuses(const std::function<void()>& call, ErrorCode code,
                                                const std::vector<std::string>& fragments);
 
-/// `text` contains all `fragments`.
+/// Checks that `text` contains all `fragments`.
 [[nodiscard]] testing::AssertionResult mentions(const std::string& text,
                                                 const std::vector<std::string>& fragments);
 
-/// Makes calls until one fails or its work on `device` does; returns what the error says.
+/// Makes calls until one fails or its work on `device` does; returns the error's message.
 [[nodiscard]] std::string failure_of(int device, const std::function<void()>& call);
 
 }  // namespace tutti::test

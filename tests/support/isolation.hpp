@@ -5,22 +5,22 @@
 
 #include <sys/types.h>
 
-/// Ways in which a process cuts itself off from others. None can be undone.
+/// Cuts the calling process off from others. None of these functions can be undone.
 namespace tutti::test {
 
-/// From now on it may not look into other processes of its kind by /proc, nor may they look into it: as where
-/// users or user namespaces are different, or programs may not be read.
+/// Closes /proc between this process and others of its user: neither may look into the other, as if their
+/// users or user namespaces were different, or their programs could not be read.
 void close_proc();
-/// Whether the files of `process` can be opened by /proc.
+/// Returns whether the files of `process` can be opened by /proc.
 [[nodiscard]] bool is_proc_open(pid_t process);
 
-/// From now on it gets no sockets.
+/// Makes the creation of sockets fail from now on.
 void forbid_sockets();
 
-/// Namespaces of its own for users, and with `flags` for more, `CLONE_NEWNET` for instance. Throws
-/// std::system_error where that is not allowed.
+/// Moves the process into its own user namespace, and with `flags` into others, for instance `CLONE_NEWNET`.
+/// Throws std::system_error if that is not allowed.
 void enter_own_namespaces(int flags);
-/// Why that is not allowed, empty if it is; tried by a child.
+/// Returns the reason why that is not allowed, empty if it is; a child tries it.
 [[nodiscard]] std::string why_no_namespaces(int flags);
 
 }  // namespace tutti::test

@@ -11,23 +11,23 @@
 #include <string_view>
 #include <vector>
 
-/// Input that nobody would write.
+/// Generates malformed input.
 namespace tutti::test {
 
-/// Numbers at and beyond the limits of every integer type, and what is none.
+/// Lists numbers at and beyond the limits of every integer type, and texts that are not numbers.
 inline constexpr std::array<std::string_view, 15> strange_numbers{
     "0",          "-1",         "00",         "1e9",         "0x10",
     "2147483647", "2147483648", "4294967296", "1.5",         "9223372036854775807",
     "nan",        "+1",         "1 000",      "-2147483649", "18446744073709551616"};
 
-/// Those, and `words`.
+/// Returns these texts together with `words`.
 inline std::vector<std::string_view> with_strange_numbers(std::vector<std::string_view> words) {
   words.insert(words.end(), strange_numbers.begin(), strange_numbers.end());
   return words;
 }
 
-/// `text` with one or more random changes: bytes and `words` put in, parts cut out or doubled, the rest
-/// cut off. No zero bytes.
+/// Returns `text` with one or more random changes: bytes and `words` inserted, parts removed or doubled, the
+/// rest cut off. It contains no zero bytes.
 inline std::string mutated(std::string text, Random& random, const std::vector<std::string_view>& words) {
   const auto below = [&random](std::size_t bound) {
     return static_cast<std::size_t>(random.next() % std::max<std::size_t>(bound, 1));

@@ -9,8 +9,8 @@
 
 namespace tutti::test {
 
-/// Files that a program must not read to their end: a pipe that nobody writes to, and one larger than memory,
-/// of which nothing is on the disk. Both are gone with the object.
+/// Makes files that a program must not read to their end: a pipe without a writer, and a sparse file larger
+/// than memory. The object removes both.
 class OddFiles {
  public:
   OddFiles() {

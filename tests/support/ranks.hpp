@@ -14,18 +14,18 @@
 
 namespace tutti::test {
 
-/// How one of several processes ended.
+/// Says how one of several processes ended.
 struct Ending {
-  bool exited = false;  ///< by itself
-  int status = -1;      ///< its exit status, 0 if it did what it should; otherwise the signal
+  bool exited = false;  ///< without a signal
+  int status = -1;      ///< its exit status, 0 for success; otherwise the signal
   friend bool operator==(const Ending&, const Ending&) = default;
 };
 std::ostream& operator<<(std::ostream& stream, const Ending& ending);
 inline constexpr Ending all_right{true, 0};
 inline constexpr Ending killed{false, SIGKILL};
 
-/// Processes started by `fork`, which exchange bytes and send messages through memory they share: ranks
-/// without a job launcher. By TUTTI_HOST_ID they may pretend to be on several hosts.
+/// Runs ranks without a job launcher: processes started by `fork`, which exchange bytes and send messages
+/// through shared memory. By TUTTI_HOST_ID they may pretend to be on several hosts.
 ///
 /// The process that makes them must not have used the library yet. Each runs `body`, with virtual devices of
 /// its own; it ends with status 0 if no expectation of GoogleTest failed and nothing was thrown.
@@ -36,15 +36,15 @@ class Ranks {
   Ranks(int count, const Body& body);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
-  /// Kills who is still there.
+  /// Kills the processes that are still running.
   ~Ranks();
 
   [[nodiscard]] pid_t process(int rank) const { return processes_[static_cast<std::size_t>(rank)]; }
-  /// Lets a rank that stops itself (SIGSTOP) go on, `time` after it has.
+  /// Resumes a rank that stops itself (SIGSTOP), `time` after it has.
   void resume_after(std::chrono::milliseconds time, int rank) const;
-  /// Lets a rank that stops itself go on when all others have ended, or `limit` after it has stopped.
+  /// Resumes a rank that stops itself when all others have ended, or `limit` after it has stopped.
   void resume_after_others(std::chrono::milliseconds limit, int rank) const;
-  /// Waits for all, and kills those that take longer than `limit`, as `patient` stretches it.
+  /// Waits for all, and kills those that take longer than `limit`, scaled by `patient`.
   [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
 
  private:
@@ -55,7 +55,7 @@ class Ranks {
   void* shared_ = nullptr;
 };
 
-/// Runs `body` on `count` ranks and expects all of them to end well, within `limit` as `Ranks::wait` has it.
+/// Runs `body` on `count` ranks and expects all of them to succeed, within `limit` as in `Ranks::wait`.
 void expect_all_right(int count, const Ranks::Body& body,
                       std::chrono::seconds limit = std::chrono::seconds(120));
 

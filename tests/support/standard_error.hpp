@@ -9,7 +9,7 @@
 
 namespace tutti::test {
 
-/// What this process writes to standard error while it lives: less than a pipe takes.
+/// Captures this process's standard error during its lifetime, up to the capacity of a pipe.
 class StandardError {
  public:
   StandardError() : before_(dup(STDERR_FILENO)) {

@@ -11,8 +11,8 @@
 
 namespace tutti::test {
 
-/// Holds a stream back: work queued on it later starts only once the gate is open. Opens at the latest when
-/// destroyed.
+/// Holds a stream back: work that is queued on it later starts only once the gate is open. It opens at the
+/// latest when destroyed.
 class StreamGate {
  public:
   explicit StreamGate(const Stream& stream) {
@@ -40,7 +40,7 @@ class StreamGate {
     if (!is_open_) opened_.set_value();
     is_open_ = true;
   }
-  /// Opens from another thread, after a while in which the calling thread should have come to wait.
+  /// Opens the gate from another thread, after a while in which the calling thread should have begun to wait.
   void open_soon() {
     is_open_ = true;
     opener_ = std::thread([this] {
@@ -55,8 +55,8 @@ class StreamGate {
   std::thread opener_;
 };
 
-/// Whether work queued on the stream so far has run. By an event, not by a host function: CUDA runs those of
-/// all streams on one thread, where a closed gate would hold back this flag too.
+/// Tells whether the work queued on the stream so far has run. It uses an event, not a host function: CUDA
+/// runs the host functions of all streams on one thread, where a closed gate would block this flag too.
 class StreamFlag {
  public:
   explicit StreamFlag(const Stream& stream)
@@ -68,9 +68,9 @@ class StreamFlag {
   ~StreamFlag() { backend().destroy_event(event_); }
 
   [[nodiscard]] bool is_set() const { return backend().query_event(event_); }
-  /// True as soon as it is set, false if that takes longer than anything should.
+  /// Waits until the flag is set. Returns false if that takes longer than anything should.
   [[nodiscard]] bool becomes_set() const { return is_set_within(std::chrono::seconds(30)); }
-  /// True if it stays unset for as long as a wrong order would need to show.
+  /// Returns whether the flag stays unset for as long as a wrong order would need to show.
   [[nodiscard]] bool stays_unset() const { return !is_set_within(std::chrono::milliseconds(5)); }
 
  private:

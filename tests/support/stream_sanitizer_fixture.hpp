@@ -18,14 +18,14 @@ namespace tutti::test {
 inline constexpr std::int64_t sanitized_length = 1024;
 inline constexpr std::size_t sanitized_bytes = 4 * sanitized_length;
 
-/// As reports name it.
+/// Returns the stream's name as in reports.
 [[nodiscard]] inline std::string words_of(const Stream& stream) {
   const std::string words = to_string(stream);
   return words.substr(0, words.find(','));
 }
 
-/// Two streams of a device, and what the sanitizer reports meanwhile. It is on from the start
-/// (TUTTI_STREAM_SANITIZER), as it has to be.
+/// Holds two streams of a device, and the sanitizer's reports. The sanitizer has to be on from the start
+/// (TUTTI_STREAM_SANITIZER).
 class StreamSanitizer : public testing::Test {
  protected:
   StreamSanitizer() {
@@ -54,7 +54,7 @@ class StreamSanitizer : public testing::Test {
     const StreamGuard guard(stream);
     target.copy_(source, Blocking::no);
   }
-  /// Two tensors that everybody may use.
+  /// Waits for both streams.
   void settle() const {
     a_.synchronize();
     b_.synchronize();
@@ -64,7 +64,7 @@ class StreamSanitizer : public testing::Test {
     if (reports_.empty()) return testing::AssertionSuccess();
     return testing::AssertionFailure() << reports_.front().text;
   }
-  /// One report, of this kind, whose sides are on these streams.
+  /// Checks that there is exactly one report, of this kind, whose sides are on these streams.
   [[nodiscard]] testing::AssertionResult told(stream_sanitizer::RaceKind kind, const std::string& first,
                                               const std::string& second) {
     if (reports_.size() != 1)

@@ -24,7 +24,7 @@
 
 namespace tutti::test {
 
-/// A folder that is gone with the object, and the files in it.
+/// A folder that the object removes, with the files in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -45,7 +45,7 @@ class TemporaryFolder {
     std::ifstream file(path(name));
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// The path of a new file.
+  /// Makes a file and returns its path.
   std::string make(std::string_view name, std::string_view text) const {
     std::ofstream(path(name)) << text;
     return path(name);
@@ -62,8 +62,9 @@ class TemporaryFolder {
     std::ranges::sort(names);
     return names;
   }
-  /// Makes a node of the system's device 1:`minor`: 3 takes everything, 7 is always full. False where that is
-  /// not allowed, as to most users. No test writes to the system's own nodes, which could be replaced.
+  /// Makes a node of the system's device 1:`minor`: 3 accepts all output, 7 is always full. Returns false if
+  /// that is not allowed, as for most users. No test writes to the system's own nodes, which could be
+  /// replaced.
   [[nodiscard]] bool make_memory_device(std::string_view name, unsigned minor) const {
     if (mknod(path(name).c_str(), S_IFCHR | 0666, makedev(1, minor)) != 0) return false;
     const int file = open(path(name).c_str(), O_RDONLY | O_CLOEXEC);
@@ -79,8 +80,8 @@ class TemporaryFolder {
 inline constexpr unsigned null_device = 3;
 inline constexpr unsigned full_device = 7;
 
-/// Calls `work` in a process of its own, and returns how that ended, as `waitpid` has it: it leaves with 1 if
-/// an expectation has failed there.
+/// Calls `work` in a child process, and returns the child's `waitpid` status. It exits with 1 if an
+/// expectation has failed.
 inline int status_of_process(const std::function<void()>& work) {
   std::fflush(nullptr);  // or the child writes what its parent has printed once more
   const pid_t child = fork();
@@ -93,7 +94,7 @@ inline int status_of_process(const std::function<void()>& work) {
   return status;
 }
 
-/// Likewise as a user who may not do everything, and who owns the folder.
+/// Does the same as an unprivileged user who owns the folder.
 inline int status_of_plain_user(const TemporaryFolder& folder, const std::function<void()>& work) {
   constexpr uid_t nobody = 65534;
   const bool is_root = geteuid() == 0;

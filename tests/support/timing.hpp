@@ -8,13 +8,13 @@
 
 #include <gtest/gtest.h>
 
-/// How long calls take, and waiting for what other threads and processes do.
+/// Measures times, and waits for other threads and processes.
 namespace tutti::test {
 
-/// For what takes no time but that of a busy machine.
+/// Limit for calls that should not wait, with allowance for a busy machine.
 inline const std::chrono::milliseconds at_once = patient(std::chrono::milliseconds(500));
 
-/// Runs from its construction on.
+/// Measures the time since its construction.
 class Stopwatch {
  public:
   [[nodiscard]] std::chrono::steady_clock::duration elapsed() const {
@@ -27,7 +27,7 @@ class Stopwatch {
 
 [[nodiscard]] std::chrono::steady_clock::duration time_of(const std::function<void()>& call);
 
-/// Asks again and again; false if it takes longer than anything should.
+/// Polls a condition. Returns false if it takes longer than anything should.
 [[nodiscard]] testing::AssertionResult becomes_true(const std::function<bool()>& condition);
 
 }  // namespace tutti::test

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/// Traces of programs that run in processes of their own.
+/// Runs traced programs in processes of their own and reads their traces.
 namespace tutti::test {
 
 using nlohmann::json;
@@ -31,8 +31,8 @@ class Traces : public testing::Test {
   [[nodiscard]] std::string contents(std::string_view name) const { return folder_.contents(name); }
   [[nodiscard]] std::vector<std::string> files() const { return folder_.files(); }
 
-  /// Runs `program` in a process that ends as programs do unless it ends itself, with its standard error in a
-  /// file. Returns the number of the process, and how it has ended in `status`, as `waitpid` has it.
+  /// Runs `program` in a process, with its standard error in a file; unless it ends itself, the process ends
+  /// as programs do. Returns the number of the process, and its `waitpid` status in `status`.
   pid_t run_to_any_end(std::string_view trace, const std::function<void()>& program, int& status) const {
     std::fflush(nullptr);  // the child would write it again
     const pid_t child = fork();
@@ -45,7 +45,7 @@ class Traces : public testing::Test {
     EXPECT_EQ(waitpid(child, &status, 0), child);
     return child;
   }
-  /// Likewise one that succeeds.
+  /// Does the same for a program that must succeed.
   void run(std::string_view trace, const std::function<void()>& program) const {
     int status = -1;
     run_to_any_end(trace, program, status);
@@ -67,7 +67,7 @@ class Read {
   }
 
   [[nodiscard]] const std::string& process() const noexcept { return process_; }
-  /// Slices of a kind, on tracks whose names begin so, in order of time.
+  /// Returns the slices of a kind on tracks whose names begin with `track`, in order of time.
   [[nodiscard]] std::vector<json> slices(std::string_view category, std::string_view track = "") const {
     std::vector<json> found;
     for (const json& event : events_) {
@@ -85,7 +85,7 @@ class Read {
     return found;
   }
 
-  /// Slices and ranges of each track lie within one another or apart, and all ranges have an end.
+  /// Expects that slices and ranges of each track are nested or disjoint, and that all ranges end.
   void expect_nesting() const {
     struct Span {
       double start;
@@ -130,7 +130,7 @@ class Read {
   std::string process_;
 };
 
-/// A small tensor on each device.
+/// Makes a small tensor on each device.
 inline std::vector<Tensor> one_on_each(const std::vector<Device>& devices) {
   std::vector<Tensor> tensors;
   for (const Device device : devices) tensors.push_back(zeros({256}, {.device = device}));

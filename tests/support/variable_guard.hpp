@@ -7,7 +7,7 @@
 
 namespace tutti::test {
 
-/// Sets a variable of the environment as long as it exists.
+/// Sets an environment variable for its lifetime.
 class VariableGuard {
  public:
   VariableGuard(const char* name, const std::string& value) : name_(name) {

@@ -14,32 +14,32 @@
 
 namespace tutti::test {
 
-/// A made-up backward pass of a communicator's members: gradients of several element types and sizes, whose
-/// values, drawn from a seed, every process knows of all members.
+/// Simulates a backward pass of a communicator's members: gradients of several element types and sizes, whose
+/// values are drawn from a seed, so that every process knows those of all members.
 class BackwardPass {
  public:
   explicit BackwardPass(Communicator& communicator);
 
-  /// Several buckets of several types.
+  /// Returns options for several buckets of several types.
   [[nodiscard]] static GradientBucketOptions small_buckets(const ReduceOp& operation = ReduceOp::avg) {
     return {.bucket_bytes = 4096, .first_bucket_bytes = 512, .operation = operation};
   }
-  /// gradients[i] are those of local member i.
+  /// Returns the gradients: gradients[i] are those of local member i.
   [[nodiscard]] const std::vector<std::vector<Tensor>>& gradients() const noexcept { return gradients_; }
   [[nodiscard]] int locals() const noexcept { return static_cast<int>(gradients_.size()); }
   [[nodiscard]] int count() const noexcept { return static_cast<int>(gradients_.front().size()); }
 
-  /// What a member finds.
+  /// Returns a member's values of a gradient.
   [[nodiscard]] HostArray values(int member, int index, std::uint64_t seed) const;
   /// Queues the copy of these values into the gradient, on the current stream of its device.
   void write(int local, int index, std::uint64_t seed) const;
-  /// Has `copy` copy the values of another seed. Waits for them to be where it finds them.
+  /// Prepares the values of another seed for `copy`, and waits for them.
   void prepare(std::uint64_t seed);
-  /// Queues a copy within the device, which may be captured, on its current stream.
+  /// Queues a copy within the device on its current stream; it may be captured.
   void copy(int local, int index) const { gradient(local, index).copy_(at(sources_, local, index)); }
   /// Writes and reports all gradients, in an order drawn from `order`; 0: backward, member by member.
   void run(GradientBuckets& buckets, std::uint64_t seed, std::uint64_t order) const;
-  /// All gradients are what the operation makes of all members' values. Waits for them.
+  /// Checks that all gradients are the operation's results on all members' values. Waits for them.
   [[nodiscard]] testing::AssertionResult holds(std::uint64_t seed,
                                                const ReduceOp& operation = ReduceOp::avg) const;
 

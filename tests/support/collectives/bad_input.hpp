@@ -18,7 +18,7 @@ namespace tutti::test {
 /// them after it.
 class Scene {
  public:
-  /// Poisoned, of `sizes`, on `device`.
+  /// Makes a poisoned tensor of `sizes` on `device`.
   const Tensor& tensor(const Sizes& sizes, Device device, DType dtype = DType::float32,
                        Placement placement = Placement::contiguous);
   [[nodiscard]] testing::AssertionResult untouched() const;
@@ -27,13 +27,13 @@ class Scene {
   std::list<TestTensor> tensors_;
 };
 
-/// One line of the contract's list of bad input: a call and what its message must say.
+/// One line of the contract's list of bad input: a call and the required parts of its message.
 struct BadInput {
   std::string name;
   /// Makes the tensors and returns the call.
   std::function<std::function<void()>(Scene&)> prepare;
-  /// Function, argument, index, what was given, what was expected. "#count" stands for the number of devices,
-  /// "#last" for the greatest index.
+  /// Required parts of the message: function, argument, index, what was given, what was expected. "#count"
+  /// stands for the number of devices, "#last" for the greatest index.
   std::vector<std::string> message;
 
   friend std::ostream& operator<<(std::ostream& stream, const BadInput& input) {
@@ -41,19 +41,19 @@ struct BadInput {
   }
 };
 
-/// The same address and layout as `tensor`, said to be on another device; the storage is kept if
-/// `keep_storage`.
+/// Returns a tensor with the address and layout of `tensor` that claims to be on another device; it keeps the
+/// storage if `keep_storage`.
 enum class KeepStorage { yes, no };
 [[nodiscard]] Tensor claimed_for(const Tensor& tensor, Device device, KeepStorage keep_storage);
-/// `tensor` said to be far larger than its allocation: 1 GiB of float32.
+/// Returns `tensor` with a claimed size far beyond its allocation: 1 GiB of float32.
 [[nodiscard]] Tensor oversized(const Tensor& tensor, KeepStorage keep_storage);
-/// As many elements as `oversized`, which all are the first of `tensor`: there is nothing wrong with it.
+/// Returns as many elements as `oversized`, all of them the first of `tensor`: this is valid.
 [[nodiscard]] Tensor repeated(const Tensor& tensor);
 
 /// Checks that a call is refused with a good message, that nothing was enqueued and that no byte changed.
 void expect_refusal(const BadInput& input);
 
-/// `words` as the name of a test, with what cannot be part of one left out.
+/// Turns `words` into the name of a test, omitting characters that are not allowed.
 [[nodiscard]] std::string test_name(std::string_view words);
 
 class BadInputTest : public testing::TestWithParam<BadInput> {
@@ -61,7 +61,7 @@ class BadInputTest : public testing::TestWithParam<BadInput> {
   void SetUp() override;
 };
 
-/// One test per line; `lines` is a function that returns a std::vector<BadInput>.
+/// Defines one test per line; `lines` is a function that returns a std::vector<BadInput>.
 #define TUTTI_BAD_INPUT_SUITE(suite, lines)                                               \
   class suite : public ::tutti::test::BadInputTest {};                                    \
   INSTANTIATE_TEST_SUITE_P(Refuses, suite, testing::ValuesIn(lines()),                    \

@@ -14,19 +14,19 @@
 
 namespace tutti::test {
 
-/// Every transport this process can be asked for; NCCL only where there may be GPUs.
+/// Returns every transport that can be requested in this process; NCCL only if there may be GPUs.
 [[nodiscard]] std::vector<TransportKind> transports_under_test();
 
-/// Why NCCL cannot be used here; empty if it can. Asks once.
+/// Returns why NCCL cannot be used here; empty if it can. Checks once.
 [[nodiscard]] const std::string& reason_against_nccl();
 
-/// Whether P2P is right to say, in `refusal`, that no two of a call's devices have access to each other:
-/// there are as many such devices, and where it names both of them, they are such.
+/// Returns whether P2P is right to say, in `refusal`, that no two of a call's devices have access to each
+/// other: there are at least two such devices, and if it names two, they are such devices.
 [[nodiscard]] bool is_right_refusal_by_p2p(const std::string& refusal);
 
 /// Runs `call(options)` with the transport bound. NCCL carries neither every element type nor every device
-/// list, and P2P needs peer access between some of the call's devices: where they say so, and only there, the
-/// call runs again with the automatic choice, which must carry everything.
+/// list, and P2P needs peer access between some of the call's devices: if they refuse for that reason, and
+/// only then, the call runs again with the automatic choice, which must carry everything.
 template <class Call>
 void carry(TransportKind transport, Call&& call, CollectiveOptions options = {}) {
   options.transport = transport;
@@ -42,11 +42,11 @@ void carry(TransportKind transport, Call&& call, CollectiveOptions options = {})
   call(options);
 }
 
-/// One contract suite runs once per transport.
+/// Runs a contract suite once per transport.
 class CollectiveTest : public testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override;
-  /// All devices are idle and no queued work failed.
+  /// Checks that all devices are idle and no queued work has failed.
   void TearDown() override;
 
   template <class Call>
@@ -66,11 +66,11 @@ struct TransportName {
   INSTANTIATE_TEST_SUITE_P(Transports, suite, testing::ValuesIn(::tutti::test::transports_under_test()), \
                            ::tutti::test::TransportName{})
 
-/// Sizes in bytes around the places where implementations change their mind: vector widths, pages, chunks,
-/// thresholds.
+/// Returns sizes in bytes around the places where implementations change their behaviour: vector widths,
+/// pages, chunks, thresholds.
 [[nodiscard]] std::vector<std::int64_t> telling_sizes();
 
-/// Devices in another order than by index, so that position and index cannot be confused.
+/// Returns the devices in another order than by index, so that position and index cannot be confused.
 [[nodiscard]] std::vector<Device> shuffled(std::vector<Device> devices);
 
 }  // namespace tutti::test

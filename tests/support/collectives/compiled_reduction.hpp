@@ -5,11 +5,11 @@
 
 namespace tutti::test {
 
-/// Whether source text can be compiled for the devices here. If not, says why, once.
+/// Returns whether source text can be compiled for the devices here. If not, prints the reason once.
 [[nodiscard]] bool can_compile();
 
-/// An operation that is compiled: each input is subtracted from what has been combined before it, so that
-/// both the first one and the order tell. `reference_reduction` knows it, and no other one that is compiled.
+/// Returns a compiled operation that subtracts each input from the result so far, so that both the first
+/// input and the order matter. `reference_reduction` knows no other compiled operation.
 [[nodiscard]] const ReduceOp& compiled_difference();
 
 }  // namespace tutti::test

@@ -29,44 +29,43 @@ struct Slot {
 using Tensors = std::span<const Tensor>;
 
 /// One collective with fixed shapes and devices, seen uniformly: flat lists of inputs and outputs, every
-/// output a copy (none is the input itself, or a view of it), and a model that says what the outputs must
-/// hold. What holds for every collective alike (stream order, faults, persistence, threads) is tested once,
-/// over this.
+/// output a copy (none is the input itself, or a view of it), and a model of the outputs' values. Properties
+/// that all collectives share (stream order, faults, persistence, threads) are tested once, with this class.
 struct Exercise {
   Collective collective = Collective::broadcast;
   DType dtype = DType::float32;
   std::vector<Slot> inputs;
   std::vector<Slot> outputs;
-  /// The form with given outputs.
+  /// Calls the form with given outputs.
   std::function<void(Tensors inputs, Tensors outputs, const CollectiveOptions&)> write;
-  /// The form that makes its outputs.
+  /// Calls the form that makes its outputs.
   std::function<std::vector<Tensor>(Tensors inputs, const CollectiveOptions&)> make;
-  /// The persistent form.
+  /// Makes the persistent form.
   std::function<PersistentCollective(Tensors inputs, Tensors outputs, const CollectiveOptions&)> bind;
   std::function<std::vector<HostArray>(std::span<const HostArray> inputs)> expect;
 
-  /// Inputs for one run.
+  /// Returns inputs for one run.
   [[nodiscard]] std::vector<HostArray> values(std::uint64_t seed) const;
 };
 
-/// `devices`, at least two: the first is the root. Tensors have `rows` rows of three.
+/// Makes an exercise on `devices`, at least two: the first is the root. Tensors have `rows` rows of three.
 [[nodiscard]] Exercise make_exercise(Collective collective, const std::vector<Device>& devices,
                                      std::int64_t rows, DType dtype = DType::float32);
 
-/// Contiguous tensors that hold `values` in the inputs' places.
+/// Makes contiguous tensors that hold `values` in the inputs' places.
 [[nodiscard]] std::vector<Tensor> make_inputs(const Exercise& exercise, std::span<const HostArray> values);
 [[nodiscard]] std::vector<TestTensor> make_poisoned_outputs(const Exercise& exercise);
-/// Every output is where it belongs and holds what it should.
+/// Checks that every output is where it belongs and holds what it should.
 [[nodiscard]] testing::AssertionResult all_hold(const Exercise& exercise, Tensors outputs,
                                                 std::span<const HostArray> expected);
 [[nodiscard]] testing::AssertionResult all_hold(const std::vector<TestTensor>& outputs,
                                                 std::span<const HostArray> expected);
 
-/// What every collective promises alike: one suite, once for each collective and transport.
+/// Tests the promises that all collectives share: one suite, once for each collective and transport.
 class EveryCollective : public testing::TestWithParam<std::tuple<Collective, TransportKind>> {
  protected:
   void SetUp() override;
-  /// All devices are idle and no queued work failed.
+  /// Checks that all devices are idle and no queued work has failed.
   void TearDown() override;
 
   [[nodiscard]] static Collective collective() { return std::get<0>(GetParam()); }

@@ -9,26 +9,26 @@
 
 namespace tutti::test {
 
-/// Something that can be wrong with an operand.
+/// A flaw of an operand.
 struct Flaw {
   std::string name;
-  /// What is given in place of the right operand, which is float32.
+  /// Returns the replacement of the right operand, which is float32.
   std::function<Tensor(Scene& scene, const Tensor& right)> spoil;
-  /// What messages say beside function and argument.
+  /// Parts of the message besides function and argument.
   std::vector<std::string> message;
 };
 
-/// Flaws of operands on `here` that are wrong by themselves. `elsewhere` is another device.
+/// Returns flaws of operands on `here` that are wrong by themselves. `elsewhere` is another device.
 [[nodiscard]] std::vector<Flaw> flaws_of_memory(Device here, Device elsewhere);
-/// Only outputs must not have it.
+/// Returns the flaw of shared elements, which is one for outputs only.
 [[nodiscard]] Flaw sharing_elements(Device device);
 
 // Those of operands that are compared with others.
 [[nodiscard]] std::vector<Flaw> other_element_types(Device device);
-/// One longer in the last dimension.
+/// Makes the last dimension longer by one.
 [[nodiscard]] Flaw longer(Sizes right, Device device);
 
-/// A tensor in the operand's place, of its sizes.
+/// Returns a function that replaces the operand by another tensor of its sizes.
 [[nodiscard]] std::function<Tensor(Scene&, const Tensor&)> another(
     Device device, DType dtype = DType::float32, Placement placement = Placement::contiguous);
 

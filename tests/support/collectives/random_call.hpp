@@ -10,7 +10,7 @@
 
 namespace tutti::test {
 
-/// One collective with everything about it drawn from a seed, enqueued and not yet waited for.
+/// A collective with everything about it drawn from a seed, enqueued and not yet waited for.
 class RandomCall {
  public:
   /// Draws, enqueues on the current streams, and drops or overwrites the inputs at random.

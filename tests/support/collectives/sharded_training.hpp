@@ -12,18 +12,18 @@
 
 namespace tutti::test {
 
-/// A training with momentum, by a `ShardedOptimizer` and by a model of it on the host, which updates whole
+/// Trains with momentum, by a `ShardedOptimizer` and by a model of it on the host, which updates whole
 /// parameters.
 class ShardedTraining {
  public:
   explicit ShardedTraining(Communicator& communicator);
 
   [[nodiscard]] ShardedOptimizer& optimizer() noexcept { return optimizer_; }
-  /// Gradients drawn from `seed`, and a step.
+  /// Draws gradients from `seed`, and makes a step.
   void step(std::uint64_t seed);
-  /// Momentum is halved, and the gradient added; an eighth of that is subtracted.
+  /// Halves the momentum, adds the gradient, and subtracts an eighth of the result from the parameter.
   static void update(const ParameterShard& shard);
-  /// All parameters of all local members are what the model says. Waits for them.
+  /// Checks that all parameters of all local members equal the model's. Waits for them.
   [[nodiscard]] testing::AssertionResult holds() const;
 
  private:

@@ -11,13 +11,13 @@ namespace tutti::test {
 
 /// Runs `body(seed)` under `count` adversarial interleavings of the virtual devices' streams and stops at the
 /// first that fails, printing the seed: `TUTTI_TEST_SEED` set to it runs that one first. On GPUs, whose order
-/// nobody chooses, the body runs a few times as it is.
+/// cannot be chosen, the body runs a few times.
 void for_each_interleaving(int count, const std::function<void(std::uint64_t)>& body);
 
-/// Queues work that takes a while on `stream`, so that what is queued next is late.
+/// Queues work that takes a while on `stream`, so that later work is delayed.
 void keep_busy(const Stream& stream);
 
-/// For the scope's lifetime the calling thread's current stream of every device is a pooled one.
+/// Makes a pooled stream current on every device for the calling thread, for the scope's lifetime.
 class PooledStreams {
  public:
   PooledStreams();

@@ -14,7 +14,8 @@
 
 namespace tutti::test {
 
-/// Two devices that can do nothing: a test's own backend overrides what its subject asks for.
+/// Has two devices and implements nothing: a test's own backend overrides the functions that its subject
+/// calls.
 class AbsentBackend : public backend::Backend {
  public:
   using StreamRef = backend::StreamRef;

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-/// Virtual machines and what goes wrong on them.
+/// Virtual machines and their faults.
 namespace tutti::test {
 
 inline constexpr std::uint64_t forever = ~std::uint64_t{0};
@@ -15,8 +15,8 @@ inline constexpr std::uint64_t forever = ~std::uint64_t{0};
 void boot(std::string_view topology = "island", int device_count = 4,
           std::size_t memory_bytes = std::size_t{1} << 28);
 
-/// Bytes in use by tensors and by the library: on all devices, and pinned. Waits for the devices first, so
-/// that what was given up has returned.
+/// Bytes in use by tensors and by the library, on all devices and pinned. Waits for the devices first, so
+/// that freed memory has returned.
 struct MemoryInUse {
   std::size_t device = 0;
   std::size_t pinned = 0;
@@ -28,7 +28,7 @@ std::ostream& operator<<(std::ostream& stream, const MemoryInUse& memory);
 /// Gives all cached memory back, so that the next allocation of any size asks the device.
 void drop_caches();
 
-/// A fault for the scope's lifetime.
+/// Injects a fault for the scope's lifetime.
 class InjectedFault {
  public:
   explicit InjectedFault(const virtual_devices::Fault& fault) { virtual_devices::inject(fault); }

@@ -16,7 +16,7 @@
 
 namespace tutti::test {
 
-/// One of two ranks, alone on its host, with the memory of that host: rank 0 has a member, rank 1 two. Both
+/// One of two ranks, alone on its host, with the memory of that host: rank 0 has one member, rank 1 two. Both
 /// may be in one process.
 class MirroredRank {
  public:
@@ -31,18 +31,18 @@ class MirroredRank {
   [[nodiscard]] RankComponents& components() { return components_; }
   [[nodiscard]] const transport::team::Windows& windows() const { return windows_; }
   [[nodiscard]] transport::team::Mirror& mirror() { return mirror_; }
-  /// Where this host has what the member puts in a round.
+  /// Returns this host's copy of the data that the member gives in a round.
   [[nodiscard]] std::byte* slot(std::size_t member, std::uint32_t round) const {
     const backend::TeamWindowLayout& layout = windows_.layout();
     return windows_.on_host(member) + layout.slots_offset() + layout.slot_shift(round);
   }
-  /// By which this host's reader knows that the member has put its bytes for the round.
+  /// Returns the flag that tells this host's reader that the member has given its bytes for the round.
   [[nodiscard]] backend::SharedFlag& ready_flag(std::size_t reader, std::size_t member,
                                                 std::uint64_t round) const {
     return windows_.flag_on_host(reader,
                                  windows_.layout().ready_offset(static_cast<std::uint32_t>(member), round));
   }
-  /// What is new of this rank.
+  /// Returns the message with this rank's news.
   [[nodiscard]] Network::Message news() {
     transport::team::MessageWriter writer;
     mirror_.begin_news();
@@ -54,7 +54,7 @@ class MirroredRank {
   }
 
  private:
-  /// Each rank makes its host's windows by itself.
+  /// An exchange by which each rank makes its host's windows by itself.
   class NobodyElse final : public Exchange {
    public:
     explicit NobodyElse(std::size_t rank) : rank_(static_cast<int>(rank)) {}

@@ -23,12 +23,12 @@
 
 namespace tutti::test {
 
-/// What one rank of a team has of its own, without threads, windows and other processes: the test does what
-/// those would do. Several ranks may be in one process. Each member is device 0.
+/// Holds one rank's own part of a team, without threads, windows and other processes; the test does their
+/// work. Several ranks may be in one process. Each member is device 0.
 struct RankComponents {
   using Ranks = std::vector<transport::team::Membership::Rank>;
 
-  /// `count` ranks of one host, with a member each.
+  /// Returns `count` ranks of one host, with one member each.
   [[nodiscard]] static Ranks alike(std::size_t count) {
     return Ranks(count, {.host = "here", .member_count = 1});
   }
@@ -38,7 +38,7 @@ struct RankComponents {
     return {.ranks = ranks.size(), .members = members, .has_registrations = true, .has_links = true};
   }
 
-  /// `memory` has room for the ranks' shared state, and is zero-filled at first.
+  /// Takes zero-filled memory with room for the ranks' shared state.
   RankComponents(std::byte* memory, const Ranks& ranks, std::size_t rank,
                  std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0,
                  std::optional<std::chrono::milliseconds> patience = std::nullopt)
@@ -56,19 +56,19 @@ struct RankComponents {
         links(membership, state, progress, failure_detector, record, waiting, abort, calls),
         replays(membership, state, progress, failure_detector, record, waiting, abort, calls) {}
 
-  /// All local members have completed the call by rounds.
+  /// Marks the call as completed by all local members, as rounds do.
   void complete(std::uint64_t sequence) {
     for (std::size_t local = 0; local < membership.local_count(); ++local)
       backend::set_flag(*progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
   }
   [[nodiscard]] transport::team::RankStatus& status() const { return state.status(membership.rank()); }
-  /// All ranks are active.
+  /// Marks all ranks as active.
   void activate_all() const {
     for (transport::team::RankStatus& other : state.statuses())
       other.state = transport::team::RankStatus::active;
   }
-  /// The rank's watch seems to have looked around a minute from now, so that it is alive for as long as a
-  /// test takes.
+  /// Makes the rank's watchdog appear to have run a minute from now, so that the rank counts as alive for as
+  /// long as a test takes.
   void let_live(std::size_t rank) const {
     state.status(rank).watched_at = transport::team::RankStatus::now() + 60'000'000'000;
   }

@@ -13,8 +13,8 @@
 
 namespace tutti::test {
 
-/// The allocators of the runtime, of which that of device 0 has nothing cached at first, and as much in use
-/// at last as then.
+/// Provides the runtime's allocators. That of device 0 has nothing cached at first, and must have the same
+/// amount in use at the end.
 class AllocatorTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -10,15 +10,15 @@
 
 namespace tutti::test {
 
-/// What must not grow, however long this process uses the library.
+/// Measures amounts that must not grow, however long this process uses the library.
 class Footprint {
  public:
-  /// Repeats `round`: what the first repetitions did not need, later ones must not need either.
+  /// Repeats `round`, and checks that later repetitions need no more than the first ones did.
   [[nodiscard]] static testing::AssertionResult does_not_grow(const std::function<void()>& round);
 
  private:
   Footprint() = default;
-  /// That of this process. Waits for the devices.
+  /// Measures this process. Waits for the devices.
   [[nodiscard]] static Footprint now();
 
   [[nodiscard]] testing::AssertionResult has_not_grown_since(const Footprint& before) const;

@@ -11,13 +11,13 @@
 
 namespace tutti::test {
 
-/// The statistics are the sums over the snapshot, each counter adds up, and the segments' blocks leave no
-/// gap.
+/// Checks that the statistics are the sums over the snapshot, that each counter adds up, and that the
+/// segments' blocks leave no gap.
 [[nodiscard]] testing::AssertionResult books_balance(const MemoryStats& stats,
                                                      const std::vector<MemorySegment>& segments);
 
-/// The `MemorySegment::graph_pool` that the tensor's memory is from; 0 if none, as for what is not a
-/// device's.
+/// Returns the `MemorySegment::graph_pool` of the tensor's memory; 0 if there is none, as for memory that is
+/// not a device's.
 [[nodiscard]] std::uint64_t graph_pool_of(const TensorView& tensor);
 
 }  // namespace tutti::test

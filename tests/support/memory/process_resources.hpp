@@ -3,13 +3,13 @@
 
 #include <cstddef>
 
-/// What this process holds, for tests that nothing is left behind.
+/// Counts the process's resources, for tests that nothing is left behind.
 namespace tutti::test {
 
-/// Those that stay open; one thread at a time.
+/// Returns the number of descriptors that stay open. Call it on one thread at a time.
 [[nodiscard]] std::size_t open_descriptors();
 [[nodiscard]] std::size_t threads();
-/// Mappings of memory that the library shares with other processes.
+/// Returns the number of mappings of memory that the library shares with other processes.
 [[nodiscard]] std::size_t shared_mappings();
 
 }  // namespace tutti::test

@@ -6,7 +6,7 @@
 
 namespace tutti::test {
 
-/// A counter-based generator (SplitMix64): number `index` of `seed`, the same everywhere.
+/// A counter-based generator (SplitMix64): returns number `index` of `seed`, the same on all machines.
 [[nodiscard]] constexpr std::uint64_t random_at(std::uint64_t seed, std::uint64_t index) noexcept {
   std::uint64_t z = seed * 0xd1342543de82ef95ULL + (index + 1) * 0x9e3779b97f4a7c15ULL;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
@@ -14,13 +14,13 @@ namespace tutti::test {
   return z ^ (z >> 31U);
 }
 
-/// The same numbers one after another.
+/// Draws the same numbers one after another.
 class Random {
  public:
   explicit constexpr Random(std::uint64_t seed) noexcept : seed_(seed) {}
 
   constexpr std::uint64_t next() noexcept { return random_at(seed_, index_++); }
-  /// From `low` to `high`, both included.
+  /// Draws a number from `low` to `high`, both included.
   constexpr std::int64_t between(std::int64_t low, std::int64_t high) noexcept {
     return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
   }

@@ -8,14 +8,14 @@
 
 namespace tutti::test {
 
-/// A generator's state by its parts.
+/// The parts of a generator's state.
 struct GeneratorState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
   friend bool operator==(const GeneratorState&, const GeneratorState&) = default;
 };
 
-/// The documented form, read byte by byte.
+/// Reads the documented form byte by byte.
 inline GeneratorState unpack(const RngState& bytes) {
   GeneratorState state;
   for (std::size_t i = 8; i-- > 0;) {

@@ -13,7 +13,7 @@
 
 namespace tutti::test {
 
-/// How a test's tensor lies in its memory.
+/// Layouts of a test's tensor in its memory.
 enum class Placement {
   contiguous,
   misaligned,     ///< contiguous, but starting an odd number of elements after an aligned address
@@ -24,16 +24,16 @@ enum class Placement {
 };
 [[nodiscard]] std::string_view name_of(Placement placement);
 
-/// The strides of a tensor of these sizes.
+/// Returns the strides of a tensor of these sizes.
 [[nodiscard]] Sizes strides_of(const Sizes& sizes, Placement placement);
 
-/// A tensor inside memory of known bytes: every byte of it is checked, and every byte around it too.
+/// A tensor inside memory of known bytes, which checks its own bytes and those around it.
 class TestTensor {
  public:
-  /// Holds `values`. With `Placement::expanded`, dimension 0 of `values` must repeat.
+  /// Makes a tensor that holds `values`. With `Placement::expanded`, dimension 0 of `values` must repeat.
   TestTensor(const HostArray& values, Device device, Placement placement = Placement::contiguous,
              HostMemory host_memory = HostMemory::pageable);
-  /// Holds the poison pattern.
+  /// Makes a tensor that holds the poison pattern.
   [[nodiscard]] static TestTensor poisoned(DType dtype, const Sizes& sizes, Device device,
                                            Placement placement = Placement::contiguous,
                                            HostMemory host_memory = HostMemory::pageable);
@@ -41,15 +41,16 @@ class TestTensor {
   [[nodiscard]] const Tensor& tensor() const noexcept { return tensor_; }
   operator const Tensor&() const noexcept { return tensor_; }
 
-  /// Every element is as expected, and no byte around them changed. Waits for the device.
+  /// Checks that every element is as expected, and that no byte around them has changed. Waits for the
+  /// device.
   [[nodiscard]] testing::AssertionResult holds(const HostArray& expected) const;
-  /// No byte changed since construction. Waits for the device.
+  /// Checks that no byte has changed since construction. Waits for the device.
   [[nodiscard]] testing::AssertionResult untouched() const;
 
  private:
-  /// Elements that lie in memory as they follow one another.
+  /// Consecutive elements that are contiguous in memory.
   struct Run {
-    std::size_t offset = 0;         ///< of bytes in the memory
+    std::size_t offset = 0;         ///< in the memory, in bytes
     std::size_t packed_offset = 0;  ///< without gaps
     std::size_t bytes = 0;
   };
@@ -64,24 +65,24 @@ class TestTensor {
   std::size_t start_ = 0;  // of the first element, in bytes
 };
 
-/// The tensors of several test tensors, as list arguments take them.
+/// Returns the tensors of several test tensors, for list arguments.
 [[nodiscard]] std::vector<Tensor> tensors_of(const std::vector<TestTensor>& tensors);
 
-/// The elements of any tensor in index order; waits for its device.
+/// Returns the elements of any tensor in index order; waits for its device.
 [[nodiscard]] HostArray read(const Tensor& tensor);
 
-/// `tensor` is on `device` and holds `expected`.
+/// Checks that `tensor` is on `device` and holds `expected`.
 [[nodiscard]] testing::AssertionResult holds(const Tensor& tensor, Device device, const HostArray& expected);
 
-/// All elements of an int32 tensor are `number`. Waits for its device.
+/// Checks that all elements of an int32 tensor are `number`. Waits for its device.
 [[nodiscard]] testing::AssertionResult holds(const Tensor& tensor, std::int32_t number);
 
-/// A contiguous tensor that holds `values`.
+/// Makes a contiguous tensor that holds `values`.
 [[nodiscard]] Tensor make_tensor(const HostArray& values, Device device,
                                  HostMemory host_memory = HostMemory::pageable);
 
-/// Uninitialised memory could hold the right answer by chance, left over from an earlier call: fills what the
-/// allocators will hand out next with the poison pattern.
+/// Fills the memory that the allocators will hand out next with the poison pattern. Otherwise uninitialised
+/// memory could hold the right answer by chance, left over from an earlier call.
 void poison_cached_memory(Device device, std::size_t bytes);
 
 }  // namespace tutti::test
