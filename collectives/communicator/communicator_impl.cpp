@@ -185,7 +185,7 @@ void CommunicatorCollectives::Impl::end_launches() {
                               team.abort().fail("cannot wait for launches of graphs", escaped);
                             });
   } catch (const std::exception& error) {
-    log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
+    log_warning(fmt::format("Communicator: no limit on waiting for launches of graphs: {}", error.what()));
   }
   for (const Device device : context->devices()) {
     try {

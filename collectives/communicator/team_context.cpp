@@ -31,7 +31,7 @@ TeamContext::TeamContext(Exchange& exchange, const transport::team::Team::Settin
       transport::team::TeamNccl::create(runtime_, bootstrap, team_, capabilities_.nccl_refusal);
   if (capabilities_.nccl == nullptr && transport == TransportKind::nccl) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("Communicator: {}, which cannot be had: {}", wish_in_words(transport, source),
+                fmt::format("Communicator: {}, which is not available: {}", wish_in_words(transport, source),
                             capabilities_.nccl_refusal));
   }
 }

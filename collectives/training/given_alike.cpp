@@ -47,7 +47,7 @@ Difference first_difference(TeamExchange& exchange, const std::vector<GivenAlike
       if (all[rank * mine.size() + item] != all[item]) return {item, rank};
     }
   }
-  throw Error(ErrorCode::internal, "ranks have been given alike what has not one hash");
+  throw Error(ErrorCode::internal, "ranks report different hashes, but those of no item differ");
 }
 
 [[noreturn]] void refuse_difference(TeamExchange& exchange, const Arguments& arguments,

@@ -46,14 +46,16 @@ void BlockingCall::announce(std::string_view function) {
   if (get_sync_debug_mode() != SyncDebugMode::error) return announce_in_log(function);
   throw Error(
       ErrorCode::unsupported,
-      fmt::format("{}: the call would block the calling thread until a device has got on, expected none "
-                  "that does, as the sync debug mode is error",
-                  function));
+      fmt::format(
+          "{}: the call would block the calling thread until a device has made progress, expected none "
+          "that does, as the sync debug mode is error",
+          function));
 }
 
 void BlockingCall::announce_in_log(std::string_view function) noexcept {
   try {
-    log_warning(fmt::format("{}: the call blocks the calling thread until a device has got on", function));
+    log_warning(
+        fmt::format("{}: the call blocks the calling thread until a device has made progress", function));
   } catch (const std::exception&) {
     return;  // no memory for a line that nobody's work depends on
   }

@@ -61,7 +61,7 @@ Descriptor opened(const SharedMemory::Handle& handle) {
     try {
       Descriptor file = DescriptorPort::fetch(handle.port, handle.token);
       if (is_announced(status_of(file.number()), handle)) return file;
-      reason += ", nor is what its process gives";
+      reason += ", nor is the memory that its process offers";
     } catch (const Error& other) {
       reason += fmt::format("; {}", other.what());
     }
@@ -85,7 +85,7 @@ SharedMemory::SharedMemory(std::size_t bytes) {
                                                     " (no file, and no shared memory, may be longer "
                                                     "than {} bytes: see ulimit -f)",
                                                     longest_file());
-    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be had{}", bytes, limit),
+    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be allocated{}", bytes, limit),
          status);
   }
   map(file.number());

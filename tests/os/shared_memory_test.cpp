@@ -94,8 +94,8 @@ TEST_F(SharedMemoryTest, TakesNoSignalsWhileItIsReserved) {
 
 TEST_F(SharedMemoryTest, WhatIsNeverLetAloneFails) {
   interruptions.every = 0;
-  EXPECT_TRUE(
-      refuses([] { SharedMemory(1 << 20); }, ErrorCode::out_of_memory, {"1048576 bytes cannot be had"}));
+  EXPECT_TRUE(refuses([] { SharedMemory(1 << 20); }, ErrorCode::out_of_memory,
+                      {"1048576 bytes cannot be allocated"}));
   EXPECT_LT(interruptions.calls, 10'000);
 }
 
@@ -112,7 +112,7 @@ TEST_F(SharedMemoryTest, TheLimitOnFilesIsAnError) {
     limit_files_to(1024 * 1000);
     const std::size_t descriptors = test::open_descriptors();
     EXPECT_TRUE(refuses([] { SharedMemory(1024 * 1001); }, ErrorCode::out_of_memory,
-                        {"1025024 bytes cannot be had", "1024000 bytes", "ulimit -f"}));
+                        {"1025024 bytes cannot be allocated", "1024000 bytes", "ulimit -f"}));
     EXPECT_EQ(test::open_descriptors(), descriptors);
     EXPECT_EQ(SharedMemory(1024 * 1000).size(), 1024U * 1000);
     sigset_t pending;

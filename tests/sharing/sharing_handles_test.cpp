@@ -114,7 +114,7 @@ TEST(SharedHandles, AreComparedWithTheMemoryThatIsOpen) {
     expect_refusal("what no tensor has (Layout: sizes", [](Words& words) {
       words.sizes[0] = words.strides[0] = std::numeric_limits<std::int64_t>::max();
     });
-    expect_refusal("for who has the tensor open", [](Words& words) { words.control.bytes = 4096; });
+    expect_refusal("bytes of shared state", [](Words& words) { words.control.bytes = 4096; });
     expect_that_it_opens(handle);
   });
 }

@@ -96,7 +96,7 @@ ncclRedOp_t native_operation(ReduceKind kind) {
     default:
       break;
   }
-  throw Error(ErrorCode::internal, fmt::format("NCCL is not to carry a {}", tutti::name_of(kind)));
+  throw Error(ErrorCode::internal, fmt::format("NCCL cannot carry a {}", tutti::name_of(kind)));
 }
 
 }  // namespace

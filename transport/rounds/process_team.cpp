@@ -91,7 +91,8 @@ ProcessTeams::Found ProcessTeams::find_or_make(std::span<const int> devices) {
     const auto teams =
         std::ranges::count_if(entries_, [](const Entry& known) { return known.team != nullptr; });
     if (static_cast<std::size_t>(teams) >= most_teams)
-      return {.refusal = fmt::format("{} other sets of devices have windows, which are all", most_teams)};
+      return {.refusal =
+                  fmt::format("{} other sets of devices have windows, the most there can be", most_teams)};
     const bool is_captured =
         std::ranges::any_of(devices, [&](int device) { return has_capture_on(runtime_.backend(), device); });
     if (is_captured)

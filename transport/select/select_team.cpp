@@ -48,7 +48,7 @@ std::string team_nccl_preference(const Problem& problem, const TeamCapabilities&
 Plan plan_nccl_of(const Problem& problem, const TeamCapabilities& team) {
   Plan plan = nccl::plan_calls(problem, team.nccl);
   if (team.spans_hosts) {
-    plan.reasons.emplace_back("it is what reaches from the GPUs of one host to those of another");
+    plan.reasons.emplace_back("only it connects the GPUs of different hosts");
   } else {
     plan.reasons.push_back(fmt::format("it is faster for {} bytes; by rounds it would be so: {}",
                                        problem.shape.payload,
@@ -58,11 +58,10 @@ Plan plan_nccl_of(const Problem& problem, const TeamCapabilities& team) {
 }
 
 [[noreturn]] void refuse_capture_between_hosts(const Problem& problem, std::string_view reason) {
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{}: the current stream is being captured, and of what goes between hosts only NCCL's "
-                  "calls can be replayed; this is none: {}",
-                  name_of(problem.collective), reason));
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: the current stream is being captured, and between hosts only NCCL's "
+                          "calls can be replayed; this is not one: {}",
+                          name_of(problem.collective), reason));
 }
 
 void require_connected(const Problem& problem, const TeamCapabilities& team) {

@@ -57,7 +57,7 @@ class Arrival {
     const Progress progress = receive_from_rank_0(line, wait_, news);
     if (progress == Progress::halfway) {
       give_up(!news.empty() ? news
-                            : fmt::format("rank 0 at {} does not say who has not come: is it stopped?",
+                            : fmt::format("rank 0 at {} does not say which ranks are missing: is it stopped?",
                                           place_of(rendezvous_)));
     }
     if (progress == Progress::complete) line.incoming.rethrow();

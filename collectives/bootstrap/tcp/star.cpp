@@ -38,7 +38,7 @@ std::vector<Address> checked_addresses(const Rendezvous& rendezvous) {
       throw Error(
           ErrorCode::invalid_argument,
           fmt::format("TUTTI_SECRET is not set, expected {} bytes or more, the same on all ranks: {} is "
-                      "'{}', which others than this host may reach",
+                      "'{}', which other hosts may reach",
                       shortest_secret, rendezvous.address_name, rendezvous.address));
     }
   } else if (rendezvous.secret.size() < shortest_secret) {
@@ -184,7 +184,7 @@ void Exchange::Star::send_to_all(std::span<const std::byte> all, const Wait& wai
   while (std::erase_if(rests, is_sent), !rests.empty()) {
     if (wait.is_over()) {
       end_all(ErrorCode::timeout,
-              fmt::format("rank {} does not take what it has asked for", rests.front().rank));
+              fmt::format("rank {} does not receive the answer that it waits for", rests.front().rank));
     }
     std::vector<pollfd> sockets;
     for (const Rest& rest : rests)

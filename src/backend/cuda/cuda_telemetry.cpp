@@ -137,16 +137,17 @@ class NvmlReader {
   }
 
   [[noreturn]] void refuse(const Question& question, int status) const {
-    std::string reason = "this driver's NVML does not know how";
+    std::string reason = "this driver's NVML lacks the function";
     if (status == nvml_library_not_found) {
       reason = "NVML (libnvidia-ml.so.1), which comes with NVIDIA's driver, cannot be loaded";
     } else if (status != nvml_function_not_found) {
       reason =
           fmt::format("NVML says \"{}\"", in_words_ == nullptr ? std::to_string(status) : in_words_(status));
     }
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: device {} cannot be asked: {}", question.function, question.device, reason),
-                status);
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{}: device {} cannot be queried: {}", question.function, question.device, reason),
+        status);
   }
 
   NvmlSession session_;

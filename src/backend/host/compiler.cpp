@@ -205,12 +205,12 @@ void require_success(const CompilerRun& run) {
     refuse_by_words(run);
     refuse_to_compile(
         fmt::format("how the compiler {} ended is not known, as this process ignores SIGCHLD or "
-                    "waits for all its children{}; what it has made cannot be loaded: {}",
+                    "waits for all its children{}; its output cannot be loaded: {}",
                     run.compiler, run.said(), reason));
   }
   if (!is_loaded && reason.find("undefined symbol") != std::string::npos)
     refuse_text("uses what is defined nowhere: " + reason);
-  refuse_to_compile(fmt::format("what the compiler {} has made cannot be loaded: {}", run.compiler, reason));
+  refuse_to_compile(fmt::format("the output of the compiler {} cannot be loaded: {}", run.compiler, reason));
 }
 
 }  // namespace

@@ -56,12 +56,12 @@ MemoryHandle Machine::share_device_memory(int device, void* address, Audience au
 void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
   const std::optional<SharedBlock> words = unsealed<SharedBlock>(handle.bytes);
   if (!words) {
-    refuse(device, "what was given is not the handle of a virtual device's block, or was changed on its way");
+    refuse(device, "the handle is not that of a virtual device's block, or was changed on its way");
   }
   const SharedBlock& block = *words;
   const bool is_sound = block.memory.process > 0 && block.memory.descriptor >= 0 && block.device >= 0 &&
                         block.bytes <= block.memory.bytes && block.memory.bytes > 0;
-  if (!is_sound) refuse(device, "what was given names no memory that a virtual device's block can have");
+  if (!is_sound) refuse(device, "the handle names memory that cannot be a virtual device's block");
   if (block.device >= device_count()) {
     refuse(device,
            fmt::format("it belongs to device {}, and there are {} devices", block.device, device_count()));

@@ -37,7 +37,7 @@ TEST(Telemetry, SaysThatNvmlIsNotThere) {
   };
   for (const auto& [name, call] : calls) {
     EXPECT_TRUE(test::refuses(call, ErrorCode::unsupported,
-                              {name, "device 0 cannot be asked", "NVML (libnvidia-ml.so.1)",
+                              {name, "device 0 cannot be queried", "NVML (libnvidia-ml.so.1)",
                                "NVIDIA's driver", "cannot be loaded"}));
   }
 }

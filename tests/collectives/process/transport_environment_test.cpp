@@ -80,7 +80,7 @@ TEST_F(RefusedTransport, OfTheEnvironmentIsNotTakenForTheCalls) {
                       {"Communicator: " + by + "be had: "}));
   EXPECT_TRUE(
       refuses(joining(parse_transport(from_environment())), ErrorCode::unsupported,
-              {"Communicator: options.transport is " + from_environment() + ", which cannot be had: "}));
+              {"Communicator: options.transport is " + from_environment() + ", which is not available: "}));
 }
 
 }  // namespace

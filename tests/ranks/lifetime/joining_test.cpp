@@ -262,7 +262,7 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
       std::optional<FileSizeLimit> limit;
       if (exchange.rank() == 0) limit.emplace(bytes);
       EXPECT_TRUE(refuses([&] { make(exchange); }, ErrorCode::peer_unavailable,
-                          {"rank 0:", "shared memory", "bytes cannot be had", "ulimit -f"}));
+                          {"rank 0:", "shared memory", "bytes cannot be allocated", "ulimit -f"}));
       EXPECT_LE(open_descriptors(), descriptors);
       EXPECT_LE(shared_mappings(), mappings);
     }

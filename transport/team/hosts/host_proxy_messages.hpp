@@ -77,7 +77,7 @@ class MessageReader {
     return taken;
   }
   [[noreturn]] void fail() const {
-    throw Error(ErrorCode::internal, fmt::format("a message of rank {} makes no sense", source_));
+    throw Error(ErrorCode::internal, fmt::format("a message of rank {} is malformed", source_));
   }
 
  private:

@@ -117,7 +117,7 @@ Places places_of(Exchange& exchange, std::vector<std::string> names) {
       "over "
       "the network ({}). To share memory they need /proc of one another, or one network namespace, or one "
       "/tmp; "
-      "TUTTI_HOST_ID, different where they shall be apart, says that this is wanted",
+      "set TUTTI_HOST_ID to different values if they are meant to be apart",
       complaint);
   if (mine == 0) log_warning(fmt::format("Communicator: {}", places.reason));
   return places;

@@ -87,7 +87,7 @@ std::unique_ptr<Network> make_network(BootstrapExchange& exchange, const Members
       refusal.emplace(
           ErrorCode::unsupported,
           fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}', and the exchange "
-                      "has no network that would connect them{}{}",
+                      "has no network between them{}{}",
                       hosts[1].ranks.front(), hosts[1].name, hosts[0].name, reason.empty() ? "" : ": ",
                       reason));
     }

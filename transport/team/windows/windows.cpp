@@ -94,7 +94,7 @@ void Windows::choose(Exchange& exchange, const Settings& settings) {
   }
   if (wanted == TransportKind::p2p) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("Communicator: {}, which cannot be had: {}",
+                fmt::format("Communicator: {}, which is not available: {}",
                             wish_in_words(wanted, settings.transport_source), reason_));
   }
   use_host_windows(exchange);

@@ -33,11 +33,10 @@ SharedMemory::Handle memory_of(int device, const SharedEventHandle& handle, std:
                 fmt::format("device {} cannot open another process's event: {}", device, reason));
   };
   const std::optional<SharedEvent> event = unsealed<SharedEvent>(handle.bytes);
-  if (!event)
-    refuse("what was given is not the handle of a virtual device's event, or was changed on its way");
+  if (!event) refuse("the handle is not that of a virtual device's event, or was changed on its way");
   const SharedMemory::Handle& memory = event->memory;
   if (memory.process <= 0 || memory.descriptor < 0 || memory.bytes != bytes)
-    refuse("what was given names no memory that a virtual device's event can have");
+    refuse("the handle names memory that cannot be a virtual device's event");
   if (event->device != device) refuse(fmt::format("it is an event of device {}", event->device));
   if (SharedMemory::is_own(memory)) refuse("the event is this process's own");
   return memory;

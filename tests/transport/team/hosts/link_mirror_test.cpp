@@ -164,7 +164,7 @@ TEST_F(LinkedHosts, RecordsThatMakeNoSenseAreRefused) {
           MessageReader reader(message);
           (b_.mirror.*deliver)(reader);
         },
-        ErrorCode::internal, {"a message of rank 0 makes no sense"});
+        ErrorCode::internal, {"a message of rank 0 is malformed"});
   };
   constexpr std::uint32_t members = 3;
   EXPECT_TRUE(refuses_record(&LinkMirror::deliver_log, {members, to, 0}));

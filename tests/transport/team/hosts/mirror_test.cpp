@@ -107,7 +107,7 @@ TEST_F(TwoHosts, TheLastWordIsThatARankHasLeft) {
 TEST_F(TwoHosts, AMessageThatMakesNoSenseIsRefused) {
   const auto refuses_bytes = [&](std::vector<std::byte> bytes) {
     return refuses([&] { b_.mirror().deliver({.source = 0, .bytes = std::move(bytes)}); },
-                   ErrorCode::internal, {"a message of rank 0 makes no sense"});
+                   ErrorCode::internal, {"a message of rank 0 is malformed"});
   };
   EXPECT_TRUE(refuses_bytes(std::vector<std::byte>(4, std::byte{0xff})));
   static_cast<void>(a_.components().calls.post(sum, false));
