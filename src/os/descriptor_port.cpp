@@ -27,10 +27,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long a process is waited for that may be stopped, and how long one that has come may say nothing.
+/// Time limits: for a process that does not answer, which may be stopped, and for a client that has connected
+/// and sends nothing.
 constexpr std::chrono::seconds longest_wait{10};
 constexpr std::chrono::milliseconds asks_every{1};
-/// Who have come and said nothing yet. The first of them goes when there are more.
+/// Maximum number of clients that have connected and sent nothing yet. Beyond it, the oldest is dropped.
 constexpr std::size_t most_visitors = 256;
 constexpr char is_offered = 'y';
 constexpr char is_not_offered = 'n';
@@ -40,7 +41,7 @@ constexpr char is_for_others = 'u';
   throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
 }
 
-/// Not 0.
+/// Draws a random number other than 0.
 std::uint64_t drawn_number() {
   std::uint64_t number = 0;
   while (number == 0) {
@@ -50,7 +51,7 @@ std::uint64_t drawn_number() {
   return number;
 }
 
-/// The name of a socket: one that the network namespace keeps, or a file's.
+/// Name of a socket: an abstract one, which the network namespace keeps, or a file's.
 class SocketName {
  public:
   static SocketName abstract(std::uint64_t address) {
@@ -88,7 +89,7 @@ Descriptor make_bell() {
   return Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
-/// Not open, with errno, if it cannot be had.
+/// Opens a listening socket. On failure the result is not open, and `errno` says why.
 Descriptor listening_at(const SocketName& name) {
   Descriptor listener = make_socket();
   const bool listens = listener.is_open() && bind(listener.number(), name.address(), name.length()) == 0 &&
@@ -101,7 +102,7 @@ Descriptor listening_at(const SocketName& name) {
   return listener;
 }
 
-/// Likewise.
+/// Connects to a listening socket. On failure the result is not open, and `errno` says why.
 Descriptor connected_to(const SocketName& name, Clock::time_point deadline) {
   Descriptor line = make_socket();
   if (!line.is_open()) return line;
@@ -128,7 +129,8 @@ bool has_something(const Descriptor& line, Clock::time_point deadline) {
   }
 }
 
-/// Tells whether a visitor ran as this process's user, or as root, when it connected: the kernel knows.
+/// Returns whether a client ran as this process's user, or as root, when it connected; the kernel reports
+/// that.
 bool is_of_same_user(const Descriptor& line) noexcept {
   ucred visitor{};
   socklen_t length = sizeof visitor;
@@ -136,7 +138,7 @@ bool is_of_same_user(const Descriptor& line) noexcept {
          (visitor.uid == geteuid() || visitor.uid == 0);
 }
 
-/// A message of one byte, and the descriptor that may come with it.
+/// A message of one byte, with an optional descriptor.
 class Answer {
  public:
   Answer() {
@@ -158,7 +160,7 @@ class Answer {
     }
     static_cast<void>(sendmsg(line, &message_, MSG_NOSIGNAL | MSG_DONTWAIT));
   }
-  /// The byte; 0 if nothing comes.
+  /// Returns the byte, or 0 if nothing arrives.
   [[nodiscard]] char receive(int line, Descriptor& descriptor) noexcept {
     use_control();
     if (recvmsg(line, &message_, MSG_CMSG_CLOEXEC) != 1) return 0;
@@ -184,7 +186,8 @@ class Answer {
   msghdr message_{};
 };
 
-/// The one that lives, if one does. Never destroyed: others' destructors may come later.
+/// Holds the process's port, if it has one. Never destroyed, because destructors of other objects may run
+/// later.
 struct Slot {
   std::mutex mutex;
   std::weak_ptr<DescriptorPort> port;
@@ -277,7 +280,7 @@ void DescriptorPort::wake() noexcept {
   static_cast<void>(!write(bell_.number(), &one, sizeof one));
 }
 
-/// Takes no memory, so that nothing can fail.
+/// Allocates no memory, so that nothing can fail.
 void DescriptorPort::serve() noexcept {
   struct Visitor {
     Descriptor line;

@@ -13,14 +13,14 @@
 namespace tutti {
 namespace {
 
-/// What a signal may undo is bounded, also one that cannot be blocked.
+/// Bound on the memory whose reservation a signal may undo, even one that cannot be blocked.
 constexpr std::size_t largest_piece = std::size_t{16} << 20;
 constexpr std::size_t smallest_piece = 4096;
-/// Whatever interrupts the smallest piece so often in a row never stops.
+/// Number of interruptions in a row of the smallest piece after which it gives up.
 constexpr int most_fruitless_tries = 1000;
 
-/// While it exists, the calling thread takes no signals: before Linux 6.11, one that comes while memory is
-/// being reserved undoes what has been.
+/// Blocks all signals of the calling thread for its lifetime: before Linux 6.11, a signal that arrives while
+/// memory is being reserved undoes the reservation.
 class NoSignals {
  public:
   NoSignals() noexcept {

@@ -17,9 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long a thread looks before it sleeps, letting others run meanwhile: to be woken may take longer than
-/// copying a megabyte. And how long it sleeps before it looks again: others than host threads may set the
-/// flag, and wake nobody.
+/// Time for which a thread polls, yielding the processor, before it sleeps (a wake-up may take longer than
+/// copying a megabyte), and the time for which it sleeps before it polls again (writers other than host
+/// threads wake nobody).
 constexpr std::chrono::microseconds patience{200};
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 2'000'000};
 
@@ -28,7 +28,7 @@ long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
-/// Waits until `has_come` says so of the flag, or gives up; it is asked again whenever the flag's value has
+/// Waits until `has_come` is true of the flag, or gives up; it is asked again whenever the flag's value has
 /// changed.
 template <class HasCome>
 bool wait_until(SharedFlag& flag, const AbortWord& abort, int milliseconds,

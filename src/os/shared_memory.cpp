@@ -22,14 +22,14 @@ namespace {
   throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
 }
 
-/// What a link in /proc points to; empty if there is none.
+/// Returns the target of a link in /proc; empty if there is none.
 std::string link_target(const char* path) {
   char buffer[256];
   const ssize_t length = readlink(path, buffer, sizeof(buffer));
   return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : std::string();
 }
 
-/// All zero if the system does not say.
+/// Returns the file's status; all zero if the system does not report it.
 struct stat status_of(int descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) status = {};
@@ -41,7 +41,7 @@ bool is_announced(const struct stat& status, const SharedMemory::Handle& handle)
          status.st_ino == handle.identity;
 }
 
-/// The file of memory that a process has announced.
+/// Opens the memory file that a process has announced.
 Descriptor opened(const SharedMemory::Handle& handle) {
   const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
   // Looked at before it is opened: where processes are counted otherwise, the number is that of another one.

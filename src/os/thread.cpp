@@ -19,10 +19,11 @@
 namespace tutti::backend {
 namespace {
 
-/// The processors that a process may use.
+/// A set of processors that a process may use.
 class Processors {
  public:
-  /// When the library was loaded, or first asked, if that was earlier.
+  /// Returns the processors at the time when the library was loaded, or of the first call, if that was
+  /// earlier.
   static const Processors& of_process() noexcept {
     static const Processors at_load;
     return at_load;
@@ -31,7 +32,7 @@ class Processors {
   [[nodiscard]] std::size_t count() const noexcept {
     return is_known_ ? static_cast<std::size_t>(CPU_COUNT_S(sizeof set_, set_.data())) : 0;
   }
-  /// The calling thread may run on these, if the system still grants them.
+  /// Restricts the calling thread to these processors, as far as the system still grants them.
   void use() const noexcept {
     if (is_known_) static_cast<void>(sched_setaffinity(0, sizeof set_, set_.data()));
   }
@@ -46,7 +47,7 @@ class Processors {
 
 [[maybe_unused]] const Processors& read_when_loaded = Processors::of_process();
 
-/// While it exists, threads that are started take the signals of a library's thread.
+/// Gives threads that are started during its lifetime the signal mask of a library's thread.
 class LibrarySignals {
  public:
   LibrarySignals() noexcept {
@@ -66,7 +67,7 @@ class LibrarySignals {
   sigset_t before_{};
 };
 
-/// What a thread starts with.
+/// Arguments of a new thread.
 struct Start {
   std::array<char, 16> name{};
   std::function<void()> work;

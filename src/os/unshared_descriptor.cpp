@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// All that are open. Lives as long as the process.
+/// Lists all open ones of the process. Never destroyed.
 struct UnsharedDescriptor::OfProcess {
   OfProcess() {
     const int status = pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); },
@@ -28,7 +28,8 @@ struct UnsharedDescriptor::OfProcess {
     return *of_process;
   }
 
-  std::mutex mutex;  ///< held while one is opened, and in a fork: so none comes into being in between
+  std::mutex mutex;  ///< held while a file is opened and during a fork, so that no fork comes between opening
+                     ///< and registering
   Files files;
 };
 

@@ -22,7 +22,7 @@
 namespace tutti {
 namespace {
 
-/// For the scope's lifetime, writing raises no signal in this thread.
+/// Suppresses the signals of writing in this thread for the scope's lifetime.
 class HeldSignals {
  public:
   HeldSignals() noexcept {
@@ -48,7 +48,7 @@ class HeldSignals {
   sigset_t before_{};
 };
 
-/// Something to write to, in pieces, without waiting for those who read it.
+/// Writes to a descriptor in pieces, without waiting for its readers.
 class Sink {
  public:
   explicit Sink(int descriptor) noexcept : given_(descriptor) {
@@ -63,7 +63,7 @@ class Sink {
     own_ = Descriptor(open(path.data(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   }
 
-  /// Like `write`, with EAGAIN where it would wait.
+  /// Does what `write` does, but fails with EAGAIN instead of waiting.
   [[nodiscard]] ssize_t write_some(std::string_view text) const noexcept {
     if (is_socket_) return send(given_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (own_.is_open()) return write(own_.number(), text.data(), text.size());

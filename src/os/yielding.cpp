@@ -10,16 +10,16 @@ namespace {
 
 using YieldClock = std::chrono::steady_clock;
 
-/// A yield longer than this has given the processor to a thread that had much to do. One such thread now and
-/// then is no crowd: it may be this program's own, that queues calls.
+/// A yield longer than this has given the processor to a thread with much work. A single such thread now and
+/// then does not make a crowd: it may be this program's own that queues calls.
 constexpr std::chrono::microseconds long_yield{500};
-/// What long yields may take before the machine counts as crowded. Of that, a tenth of the time that passes
-/// is forgotten.
+/// Total of long yields beyond which the machine counts as crowded. A tenth of the elapsed time is subtracted
+/// from it.
 constexpr YieldClock::duration crowded_from = std::chrono::milliseconds(10);
 constexpr int forgetting = 10;
 constexpr std::chrono::milliseconds crowded_for{100};
 
-/// What this thread has seen of long yields.
+/// Counts the long yields of a thread.
 struct LongYields {
   YieldClock::duration away{};
   YieldClock::time_point latest{};

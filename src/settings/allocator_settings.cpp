@@ -22,7 +22,7 @@ std::optional<Number> whole_number_in(std::string_view text) {
   return number;
 }
 
-/// What was expected; nothing if it was that.
+/// Reads one setting. Returns what was expected if the value is invalid, else nothing.
 std::optional<std::string> read_setting(std::string_view name, std::string_view value,
                                         AllocatorSettings& settings) {
   if (name == "max_split_size_mb") {

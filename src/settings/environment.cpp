@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t longest_shown = 200;  ///< of a variable, in messages
 
-/// The whole of `text` as a decimal number.
+/// Parses the whole of `text` as a decimal number.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) noexcept {
   Number number{};

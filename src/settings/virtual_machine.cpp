@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-/// Descriptions of virtual machines: presets, JSON files and the environment.
+/// Parses descriptions of virtual machines: presets, JSON files and the environment.
 namespace tutti::virtual_devices {
 
 namespace {
@@ -31,7 +31,7 @@ void check_device_count(std::string_view where, int count) {
   refuse(where, fmt::format("{} devices; expected 1 to {}", count, max_devices));
 }
 
-/// All pairs of different devices get `link_of(device, peer)`.
+/// Gives all pairs of different devices the link `link_of(device, peer)`.
 template <class LinkOf>
 std::vector<std::vector<VirtualLink>> make_links(int device_count, LinkOf link_of) {
   const auto n = static_cast<std::size_t>(device_count);
@@ -65,7 +65,7 @@ std::optional<VirtualMachine> make_preset(std::string_view name, int device_coun
   return machine;
 }
 
-/// For messages: one line of bounded length, whatever the file holds.
+/// Formats a value for messages: one line of bounded length, whatever the file holds.
 std::string shown(const json& value) {
   constexpr std::size_t longest = 60;
   if (value.is_structured()) return fmt::format("an {} of {}", value.type_name(), value.size());
@@ -74,7 +74,7 @@ std::string shown(const json& value) {
   return text;
 }
 
-/// Reads one topology file. Every refusal names the file and the field.
+/// Reads one topology file. Every error names the file and the field.
 class TopologyFile {
  public:
   explicit TopologyFile(std::string path) : path_(std::move(path)) {

@@ -83,7 +83,7 @@ DLDevice to_dl(const Tensor& tensor) {
   return {pinned_for_gpus ? kDLCUDAHost : kDLCPU, 0};
 }
 
-/// What stands behind an exported struct, of either kind.
+/// Owns what an exported struct, of either kind, refers to.
 template <class Managed>
 struct Exported {
   explicit Exported(const Tensor& source) : tensor(source) {
@@ -106,7 +106,7 @@ struct Exported {
   Managed managed{};
 };
 
-/// Orders the tensor's memory for who takes it.
+/// Orders the tensor's memory for its consumer.
 void hand_over(const Tensor& tensor, const Stream* consumer, std::string_view function) {
   if (consumer == nullptr) return;
   if (!tensor.device().is_host()) {
@@ -124,10 +124,12 @@ void call_deleter(void* managed) {
   if (tensor->deleter != nullptr) tensor->deleter(tensor);
 }
 
-/// Memory of another library. Given back when its last owner is gone and the streams that used it are done.
+/// Memory of another library. It is given back when its last owner is gone and the streams that used it are
+/// done.
 class ImportedStorage final : public Storage {
  public:
-  /// `home`: the stream that uses the memory unless `record_stream` names others; none for host memory.
+  /// Takes over `managed`. `home` is the stream that uses the memory unless `record_stream` names others;
+  /// none for host memory.
   template <class Managed>
   ImportedStorage(const TensorView& view, Managed* managed, MemoryAccess access,
                   std::optional<backend::StreamRef> home)
@@ -151,8 +153,8 @@ class ImportedStorage final : public Storage {
   }
 
  private:
-  /// Waits for the stream. One that is being captured cannot be waited for: its graph becomes an owner. Work
-  /// of a stream must not wait for another: that one's own work becomes an owner.
+  /// Waits for the stream. A stream that is being captured cannot be waited for: its graph becomes an owner.
+  /// Work on a stream must not wait for another stream: that work's own stream becomes an owner.
   static void finish(backend::StreamRef stream, const std::shared_ptr<void>& owner) noexcept {
     Runtime& runtime = Runtime::get();
     backend::Backend& backend = runtime.backend();
@@ -187,7 +189,7 @@ class ImportedStorage final : public Storage {
   std::vector<backend::StreamRef> streams_;
 };
 
-/// The place `device` names, confirmed by the address where that is possible.
+/// Returns the place that `device` names, checked against the address if possible.
 Device device_from(const DLDevice& device, const void* data, std::int64_t numel) {
   switch (static_cast<int>(device.device_type)) {
     case kDLCPU:
@@ -244,7 +246,7 @@ LayoutPtr layout_from(const DLTensor& tensor) {
   return make_layout(dtype, sizes, std::span<const std::int64_t>(tensor.strides, rank));
 }
 
-/// Checks everything and takes nothing over.
+/// Checks everything without taking anything over.
 TensorView view_of(const DLTensor& tensor) {
   LayoutPtr layout = layout_from(tensor);
   // Added as integers: for a tensor without elements `data` may be nullptr.

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-/// `steps` different multiples of `coefficient`, from 0.
+/// Stands for `steps` different multiples of `coefficient`, from 0.
 struct Term {
   std::int64_t coefficient = 0;  // bytes
   std::int64_t steps = 1;
@@ -29,7 +29,7 @@ class TermSum {
     terms_[count_++] = {coefficient, size};
   }
 
-  /// Whether some choice lies in [low, high]; true also when the search gives up.
+  /// Returns whether some choice lies in [low, high]; true also if the search gives up.
   [[nodiscard]] bool can_reach(std::int64_t low, std::int64_t high) {
     std::sort(terms_.begin(), terms_.begin() + static_cast<std::ptrdiff_t>(count_),
               [](const Term& a, const Term& b) { return a.coefficient > b.coefficient; });

@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-/// Memory that a function given by the user releases.
+/// Memory that a function of the user's releases.
 class BlobStorage final : public Storage {
  public:
   BlobStorage(const TensorView& view, std::function<void()> release)
@@ -42,7 +42,7 @@ void require_address(const void* data, const Layout& layout) {
   }
 }
 
-/// `dimension` counted from the front.
+/// Returns `dimension` counted from the front.
 std::size_t resolve_dimension(int dimension, int rank, std::string_view function, std::string_view argument) {
   if (dimension < -rank || dimension >= rank) {
     const std::string expected =
@@ -55,7 +55,7 @@ std::size_t resolve_dimension(int dimension, int rank, std::string_view function
 
 using Extents = std::array<std::int64_t, max_dimensions>;
 
-/// The sizes with -1 replaced by what makes the count `numel`.
+/// Returns the sizes with -1 replaced so that the count is `numel`.
 Extents infer_sizes(IntList sizes, const Layout& layout) {
   const auto fail = [&](const char* why) {
     throw Error(ErrorCode::invalid_argument,
@@ -87,9 +87,10 @@ Extents infer_sizes(IntList sizes, const Layout& layout) {
   return result;
 }
 
-/// Strides that give the elements of `layout` the sizes `sizes` in the same order; false if there are none.
+/// Computes strides that give the elements of `layout` the sizes `sizes` in the same order. Returns false if
+/// there are none.
 ///
-/// Old dimensions that continue one another form a run of evenly spaced elements. Each run must be a product
+/// Old dimensions that continue each other form a run of evenly spaced elements. Each run must be a product
 /// of consecutive new sizes; these divide it among themselves.
 bool strides_for_view(const Layout& layout, std::span<const std::int64_t> sizes,
                       std::span<std::int64_t> strides) {

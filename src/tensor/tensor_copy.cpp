@@ -22,7 +22,7 @@
 namespace tutti {
 namespace {
 
-/// Checks everything that can be wrong before anything is enqueued.
+/// Checks all preconditions before anything is enqueued.
 void require_copyable(const Tensor& target, const Tensor& source) {
   require_defined(target, "Tensor::copy_", "the tensor");
   require_defined(source, "Tensor::copy_", "source");
@@ -70,7 +70,7 @@ backend::Convert conversion(const TensorView& target, const TensorView& source) 
   return task;
 }
 
-/// The elements are the same bytes in the same order.
+/// Returns whether the elements are the same bytes in the same order.
 bool can_copy_bytes(const Layout& target, const Layout& source) {
   return target.is_dense() && target == source;
 }
@@ -104,7 +104,7 @@ void copy_within(const TensorView& target, const TensorView& source) {
   }
 }
 
-/// Pinned memory on the way between pageable memory and a device.
+/// A piece of pinned memory through which data passes between pageable memory and a device.
 class PinnedPiece {
  public:
   static constexpr std::size_t largest = std::size_t{1} << 20;
@@ -120,7 +120,7 @@ class PinnedPiece {
     memory_.record_stream(queue_);
     Runtime::get().backend().copy(stream_, {.target = target, .source = source, .row_bytes = bytes});
   }
-  /// `wait` returns when what has been moved so far has arrived.
+  /// Records the moves queued so far; `wait` returns when these have finished.
   void mark() { moved_.record(queue_); }
   void wait() const { moved_.synchronize(); }
 
@@ -131,7 +131,7 @@ class PinnedPiece {
   Stream queue_;
 };
 
-/// For a copy of so many bytes: none if there is no pinned memory left.
+/// Returns pieces for a copy of so many bytes: none if there is no pinned memory left.
 std::vector<PinnedPiece> pinned_pieces(std::size_t bytes, backend::StreamRef stream) {
   std::vector<PinnedPiece> pieces;
   try {
@@ -144,11 +144,12 @@ std::vector<PinnedPiece> pinned_pieces(std::size_t bytes, backend::StreamRef str
   return pieces;
 }
 
-/// A copy to or from pageable memory: one piece is on its way while the host copies another. Returns when the
-/// bytes have arrived.
+/// Copies to or from pageable memory: while one piece is being transferred, the host copies another. Returns
+/// when the bytes have arrived.
 ///
-/// CUDA would do the same, but while it keeps a thread waiting for a stream, no other launches on that
-/// device: where kernels of several devices wait for one another, the next of them would never come.
+/// CUDA's own copy would do the same, but while it blocks a thread for a stream, no other thread can launch
+/// on that device: if kernels of several devices wait for each other, the next of them would never be
+/// launched.
 void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task, bool is_upload,
                   backend::StreamRef stream) {
   const std::size_t bytes = task.row_bytes;
@@ -183,8 +184,8 @@ void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task,
   }
 }
 
-/// A copy between devices is queued on the source's stream, which waits for the target's. Throws where that
-/// would end a capture that one of them is part of.
+/// Throws if the copy would break a capture: a copy between devices is queued on the source's stream, which
+/// waits for the target's, and one of these may be part of a capture.
 void require_one_capture(const Tensor& target, const Tensor& source) {
   if (target.device().is_host() || source.device().is_host()) return;
   Runtime& runtime = Runtime::get();
@@ -201,7 +202,7 @@ void require_one_capture(const Tensor& target, const Tensor& source) {
                           to_string(source.device()), to_string(target.device())));
 }
 
-/// Moves bytes between the host and a device, or between two devices; the layouts are alike and dense.
+/// Moves bytes between the host and a device, or between two devices; both layouts are the same and dense.
 void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) {
   Runtime& runtime = Runtime::get();
   const backend::Copy2D task = byte_copy(target, source);
@@ -237,8 +238,8 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
   }
 }
 
-/// In what form a source travels to another place: the form it has, where the receiving device can rearrange
-/// it; else the form that is wanted, or as near as a dense layout comes to it.
+/// Returns the layout in which a source travels to another place: its own, if the receiving device can
+/// rearrange it; else the wanted one, or the dense layout nearest to it.
 LayoutPtr travelling_layout(const Tensor& target, const Tensor& source) {
   const bool rearranged_on_arrival = !target.device().is_host();
   if (source.layout()->is_dense() && (rearranged_on_arrival || *source.layout() == *target.layout())) {
@@ -247,9 +248,9 @@ LayoutPtr travelling_layout(const Tensor& target, const Tensor& source) {
   return dense_layout(target.layout());
 }
 
-/// `tensor` if it has that layout, else temporary memory in the same place that has. Temporary memory of a
-/// device is used on its current stream, or ordered with it, and may thus be freed at once; that of the host
-/// is pinned.
+/// Returns `tensor` if it has that layout, else temporary memory in the same place that has. Temporary memory
+/// of a device is used on its current stream, or ordered with it, so that it may be freed at once; on the
+/// host, it is pinned.
 Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout) {
   if (can_copy_bytes(*layout, *tensor.layout())) return tensor;
   const HostMemory host_memory = tensor.device().is_host() ? HostMemory::pinned : HostMemory::pageable;

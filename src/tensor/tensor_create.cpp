@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-/// `function` is what the user called: errors name it.
+/// Makes a layout. `function` is the caller's name for errors.
 LayoutPtr layout_for(std::string_view function, DType dtype, IntList sizes,
                      MemoryFormat format = MemoryFormat::contiguous) {
   try {
@@ -26,7 +26,7 @@ LayoutPtr layout_for(std::string_view function, DType dtype, IntList sizes,
   }
 }
 
-/// A tensor with `layout`'s sizes, or with others, and otherwise as `options` say, or else like `other`.
+/// Makes a tensor with `layout`, on the device that `options` name, or else on that of `other`.
 Tensor make_like(const Tensor& other, LayoutPtr layout, const LikeOptions& options,
                  std::string_view function) {
   const Device wanted = options.device.value_or(other.device());

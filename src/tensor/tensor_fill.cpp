@@ -12,7 +12,7 @@ namespace {
 
 using ElementBytes = std::array<std::byte, 16>;
 
-/// `value` as an element of `dtype`.
+/// Converts `value` to an element of `dtype`.
 ElementBytes element_bytes(double value, DType dtype) {
   alignas(16) ElementBytes bytes{};
   backend::host::convert_elements({.target = bytes.data(),
@@ -22,7 +22,7 @@ ElementBytes element_bytes(double value, DType dtype) {
   return bytes;
 }
 
-/// `count` consecutive elements from `target` on.
+/// Returns the task that fills `count` consecutive elements from `target` on.
 backend::Fill fill_task(void* target, const Layout& layout, const ElementBytes& value) {
   return {.target = static_cast<std::byte*>(target),
           .count = static_cast<std::size_t>(layout.numel()),

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t most_shown_whole = 1000;
 constexpr std::int64_t edge = 3;  ///< of each end of a dimension
 
-/// Copies to `shown` what is shown of `whole`: of its dimensions from `dimension` on, the ends.
+/// Copies the visible part of `whole` to `shown`: of its dimensions from `dimension` on, the ends.
 void copy_edges(const Tensor& shown, const Tensor& whole, int dimension) {
   if (dimension == whole.dim()) {
     shown.copy_(whole);
@@ -32,7 +32,7 @@ void copy_edges(const Tensor& shown, const Tensor& whole, int dimension) {
   }
 }
 
-/// The elements that are shown, on the host.
+/// Returns the visible elements, on the host.
 Tensor shown_part(const Tensor& tensor) {
   if (tensor.numel() <= most_shown_whole) return tensor.to(Device::host());
   std::vector<std::int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
@@ -42,7 +42,7 @@ Tensor shown_part(const Tensor& tensor) {
   return shown;
 }
 
-/// What says the element at an index, in index order.
+/// Returns a function that formats the element at an index, in index order.
 std::function<std::string(std::size_t)> shower_of(const Tensor& values) {
   switch (values.dtype()) {
     case DType::boolean:

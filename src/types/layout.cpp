@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-/// Dimensions, fastest first; as many entries as there are dimensions count.
+/// Lists dimensions, fastest first; only the first `rank` entries count.
 using Order = std::array<int, max_dimensions>;
 
 Order order_of(MemoryFormat format, int rank) {
@@ -46,7 +46,7 @@ bool has_channels_last(int rank) {
   return rank == 4 || rank == 5;
 }
 
-/// Whether walking the dimensions in `order` meets the elements one after the other.
+/// Returns whether walking the dimensions in `order` meets the elements one after the other.
 bool is_dense_in(const Order& order, std::span<const std::int64_t> sizes,
                  std::span<const std::int64_t> strides) {
   std::int64_t expected = 1;
@@ -59,7 +59,7 @@ bool is_dense_in(const Order& order, std::span<const std::int64_t> sizes,
   return true;
 }
 
-/// Whether each dimension steps over everything the faster ones reach.
+/// Returns whether each dimension steps over everything that the faster ones reach.
 bool is_nested_in(const Order& order, std::span<const std::int64_t> sizes,
                   std::span<const std::int64_t> strides) {
   std::int64_t reach = 0;

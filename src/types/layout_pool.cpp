@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// Differences only in strides of dimensions of size 1 count, too: they are what the maker asked for.
+/// Compares layouts exactly: strides of dimensions of size 1 count, too, because the caller chose them.
 bool is_identical(const Layout& a, const Layout& b) {
   return a.dtype() == b.dtype() && std::ranges::equal(a.sizes(), b.sizes()) &&
          std::ranges::equal(a.strides(), b.strides());
