@@ -91,7 +91,7 @@ class TUTTI_EXPORT Event {
   int device_ = -1;
   bool is_opened_ = false;  // it comes from another process
   std::uint64_t generation_ =
-      0;  // of the devices `handle_` belongs to, which `virtual_devices::start` may have replaced
+      0;  // generation of the devices of `handle_`, which `virtual_devices::start` may have replaced
 };
 
 /// Describes an event for people: "event 0x5581f0 of device:1", "an event that was never recorded".

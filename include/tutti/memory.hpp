@@ -202,7 +202,7 @@ struct PinnedMemoryStats {
 TUTTI_EXPORT void reset_peak_pinned_memory_stats();
 TUTTI_EXPORT void reset_accumulated_pinned_memory_stats();
 
-// Names of former years.
+// Deprecated names.
 
 [[deprecated("use memory_reserved")]] [[nodiscard]] TUTTI_EXPORT std::size_t memory_cached(
     Device device = Device::current());

@@ -63,7 +63,7 @@ class Descriptor {
     const ssize_t count = read(file.number(), piece.data(), piece.size());
     if (count == 0) return text;
     if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
-    // A signal comes before there is something to read, and undoes nothing.
+    // EINTR means that nothing has been read yet.
     if (count < 0 && errno != EINTR) return std::nullopt;
   }
 }

@@ -108,7 +108,7 @@ Descriptor connected_to(const SocketName& name, Clock::time_point deadline) {
   if (!line.is_open()) return line;
   while (connect(line.number(), name.address(), name.length()) != 0) {
     const int error = errno;
-    const bool is_busy = error == EAGAIN || error == EINTR;  // many have come at once
+    const bool is_busy = error == EAGAIN || error == EINTR;  // many connect at once
     if (is_busy && Clock::now() < deadline) {
       std::this_thread::sleep_for(asks_every);
       continue;
@@ -202,7 +202,7 @@ Slot& slot() {
 std::shared_ptr<DescriptorPort> DescriptorPort::get() {
   const std::lock_guard lock(slot().mutex);
   std::shared_ptr<DescriptorPort> port = slot().port.lock();
-  // In a child of a process that had one, nobody answers by it.
+  // In a forked child, no thread serves the parent's port.
   if (port != nullptr && port->process_ == getpid()) return port;
   port.reset(new DescriptorPort);
   slot().port = port;
@@ -263,10 +263,10 @@ void DescriptorPort::listen_in_files() {
   if (!listener.is_open())
     fail_by(ErrorCode::unsupported, fmt::format("no socket to pass shared memory by at {}", name.text()),
             errno);
-  // Users are told apart by the tokens alone.
+  // Any user may connect; the tokens decide.
   static_cast<void>(chmod(name.path(), S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH));
   file_listener_ = std::move(listener);
-  // Memory of tensors may be shared until the process ends.
+  // Tensors may share memory until the process ends.
   static_cast<void>(std::atexit([] {
     const std::lock_guard at_exit(slot().mutex);
     const std::shared_ptr<DescriptorPort> port = slot().port.lock();
@@ -286,7 +286,7 @@ void DescriptorPort::serve() noexcept {
     Descriptor line;
     Clock::time_point leaves_at;
   };
-  std::array<Visitor, most_visitors> visitors;  // the first to have come first
+  std::array<Visitor, most_visitors> visitors;  // in order of arrival
   std::size_t count = 0;
   const auto see_off = [&](std::size_t visitor) {
     std::move(visitors.begin() + static_cast<std::ptrdiff_t>(visitor) + 1,
@@ -296,7 +296,7 @@ void DescriptorPort::serve() noexcept {
   };
   constexpr std::size_t doors = 3;
   std::array<pollfd, doors + most_visitors> waiting{};
-  bool is_short = false;  // of descriptors: who stands at the door stays there for now
+  bool is_short = false;  // of descriptors: waiting clients are not accepted for now
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -339,7 +339,7 @@ void DescriptorPort::serve() noexcept {
 void DescriptorPort::answer(const Descriptor& line) noexcept {
   std::uint64_t token = 0;
   if (recv(line.number(), &token, sizeof token, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof token)) return;
-  const std::lock_guard lock(mutex_);  // meanwhile nobody closes it
+  const std::lock_guard lock(mutex_);  // keeps the descriptor from being closed meanwhile
   const auto found = offered_.find(token);
   if (found == offered_.end()) {
     Answer().send(line.number(), is_not_offered, -1);

@@ -114,7 +114,7 @@ inline void FloatingPointEnvironment::use() const noexcept {
   std::fesetenv(is_default_ ? FE_DFL_ENV : &state_);
 }
 inline bool FloatingPointEnvironment::is_default() const noexcept {
-  return is_default_;  // of one that has been read, it is not known
+  return is_default_;  // unknown for an environment that has been read
 }
 inline FloatingPointEnvironment FloatingPointEnvironment::as_default() const noexcept {
   FloatingPointEnvironment result;

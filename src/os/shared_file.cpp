@@ -32,7 +32,7 @@ class NoSignals {
   NoSignals(const NoSignals&) = delete;
   NoSignals& operator=(const NoSignals&) = delete;
   ~NoSignals() {
-    // One that tells what the error number tells, too.
+    // This signal repeats what the error number says.
     if (!had_too_long_ && has_too_long()) {
       sigset_t too_long;
       sigemptyset(&too_long);

@@ -36,7 +36,7 @@ bool wait_until(SharedFlag& flag, const AbortWord& abort, int milliseconds,
   const auto start = Clock::now();
   const auto deadline = start + std::chrono::milliseconds(milliseconds);
   for (;;) {
-    // Whoever gives up goes on setting flags: what they stand for has not happened.
+    // A process that gives up goes on setting flags, although the rounds have not happened.
     if (abort.is_set()) return false;
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
     if (has_come(seen)) return true;
@@ -60,7 +60,7 @@ const AbortReason& AbortWord::reason() const noexcept {
 }
 
 bool AbortWord::set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept {
-  static std::mutex mutex;  // the process has one reason
+  static std::mutex mutex;  // the process has a single place for its reason
   const std::lock_guard lock(mutex);
   if (is_set()) return false;  // others may be reading it
   AbortReason& own = reasons_behind(*this)[process];

@@ -44,7 +44,7 @@ bool is_announced(const struct stat& status, const SharedMemory::Handle& handle)
 /// Opens the memory file that a process has announced.
 Descriptor opened(const SharedMemory::Handle& handle) {
   const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
-  // Looked at before it is opened: where processes are counted otherwise, the number is that of another one.
+  // Checked before it is opened: in another PID namespace, the number belongs to another process.
   struct stat status {};
   int error = stat(path.c_str(), &status) == 0 ? 0 : errno;
   if (error == 0 && is_announced(status, handle)) {
@@ -76,9 +76,9 @@ SharedMemory::SharedMemory(std::size_t bytes) {
   Descriptor file(memfd_create("tutti", MFD_CLOEXEC));
   if (!file.is_open()) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
   handle_ = {getpid(), file.number(), bytes, status_of(file.number()).st_ino};
-  // If it has had the number of a standard stream for a moment, something may have been printed there.
+  // If it briefly had the number of a standard stream, output may have been written to it.
   if (ftruncate(file.number(), 0) != 0) fail(ErrorCode::out_of_memory, "shared memory: ftruncate", errno);
-  // Reserved now: later a page that the system has not got would end the process with SIGBUS.
+  // Reserved now: otherwise a page that the system lacks would later end the process with SIGBUS.
   if (const int status = reserve(file.number(), bytes); status != 0) {
     const std::string limit = status != EFBIG ? ""
                                               : fmt::format(
@@ -99,7 +99,7 @@ SharedMemory::SharedMemory(const Handle& handle)
 
 Descriptor SharedMemory::open_file(const Handle& handle) {
   const Descriptor found = opened(handle);
-  // What came by a socket shares its locks with its process's own.
+  // A descriptor received by a socket shares its locks with the sender's.
   Descriptor own(open(fmt::format("/proc/self/fd/{}", found.number()).c_str(), O_RDWR | O_CLOEXEC));
   if (!own.is_open()) fail(ErrorCode::peer_unavailable, "shared memory: /proc/self/fd", errno);
   return own;
@@ -130,7 +130,7 @@ SharedMemory::Handle SharedMemory::share(Audience audience) {
     handle.token = port_->offer(handle_.descriptor, audience);
     handle.port = port_->address();
   } catch (const Error&) {
-    // Others can still try by /proc; if they cannot, they say so.
+    // Others can still use /proc, and report it if they cannot.
   }
   return handle;
 }

@@ -38,7 +38,7 @@ class Processors {
   }
 
  private:
-  // The first thread's: what loads the library later may be a thread that has bound itself.
+  // Taken from the process's first thread: the thread that loads the library may have bound itself.
   Processors() noexcept : is_known_(sched_getaffinity(getpid(), sizeof set_, set_.data()) == 0) {}
 
   std::array<cpu_set_t, 16> set_{};
@@ -86,7 +86,7 @@ void run(const Start& start) {
     } catch (const abi::__forced_unwind&) {
       throw;
     } catch (...) {
-      return;  // there is nobody left to tell
+      return;  // nobody is left to be told
     }
   }
 }
@@ -133,7 +133,7 @@ Thread::Thread(const Role& role, std::function<void()> work, std::function<void(
                             role.purpose, std::generic_category().message(status)),
                 status);
   }
-  static_cast<void>(start.release());  // the thread's
+  static_cast<void>(start.release());  // owned by the thread now
   joinable_ = true;
 }
 

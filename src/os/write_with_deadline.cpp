@@ -29,7 +29,7 @@ class HeldSignals {
     sigemptyset(&held_);
     sigset_t pending;
     sigpending(&pending);
-    // One that is pending already is the program's, and blocked.
+    // A signal that is pending already is the program's, and is blocked.
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
       if (sigismember(&pending, signal) == 0) sigaddset(&held_, signal);
     }
@@ -68,7 +68,7 @@ class Sink {
     if (is_socket_) return send(given_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (own_.is_open()) return write(own_.number(), text.data(), text.size());
     if (is_file_) return write(given_, text.data(), text.size());
-    // So much fits wherever there is room at all.
+    // If there is room at all, PIPE_BUF bytes fit.
     pollfd room{.fd = given_, .events = POLLOUT, .revents = 0};
     if (poll(&room, 1, 0) == 1)
       return write(given_, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
@@ -89,7 +89,7 @@ std::size_t write_with_deadline(int descriptor, std::string_view text,
                                 std::chrono::milliseconds patience) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  const auto latest = start + 20 * patience;  // for a text that is read, but slowly
+  const auto latest = start + 20 * patience;  // bound for readers that are slow
   auto deadline = start + patience;
   std::size_t written = 0;
   int error = 0;

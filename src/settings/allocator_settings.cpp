@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t least_split_mib = 21;  // above the segments that requests share
+constexpr std::size_t least_split_mib = 21;  // above the size of the segments that requests share
 constexpr std::size_t most_split_mib = std::size_t{1} << 40;
 
 template <class Number>

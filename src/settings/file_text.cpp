@@ -25,7 +25,7 @@ FileText not_read(std::string complaint) {
 }  // namespace
 
 FileText read_named_file(const std::string& path) {
-  // Without O_NONBLOCK a pipe that nobody writes to would be waited for here.
+  // Without O_NONBLOCK, opening a pipe without a writer would block.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   struct stat status {};
   if (!file.is_open() || fstat(file.number(), &status) != 0) return not_read(std::strerror(errno));
@@ -36,7 +36,7 @@ FileText read_named_file(const std::string& path) {
     const ssize_t count = read(file.number(), piece.data(), piece.size());
     if (count == 0) return {.text = std::move(text), .complaint = {}};
     if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
-    // A signal comes before there is something to read, and undoes nothing.
+    // EINTR means that nothing has been read yet.
     if (count < 0 && errno != EINTR) return not_read(std::strerror(errno));
   }
   return not_read(fmt::format("it has more than {} bytes", most_bytes));

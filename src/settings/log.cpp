@@ -17,7 +17,7 @@ namespace {
 
 void log(LogLevel level, std::string_view label, std::string_view message) noexcept {
   static std::atomic<std::uint64_t> unwritten = 0;
-  static std::atomic<bool> is_cut = false;  // the last line that was written has no end
+  static std::atomic<bool> is_cut = false;  // the last line was written in part only
   std::uint64_t lost = 0;
   try {
     if (Environment::get().log < level) return;

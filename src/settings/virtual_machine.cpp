@@ -87,7 +87,7 @@ class TopologyFile {
     try {
       document_ = json::parse(*file.text);
     } catch (const json::exception& error) {
-      // It repeats what it has read last, all of it.
+      // The message repeats the last token, of any length.
       refuse(fmt::format("topology file '{}'", path_),
              fmt::format("not valid JSON: {}", quoted_text(error.what(), longest_reason)));
     }

@@ -168,7 +168,7 @@ class ImportedStorage final : public Storage {
         backend.synchronize_stream(stream);
       }
     } catch (const std::exception& error) {
-      // Nobody is there to receive a failure, of the stream's work in most cases.
+      // Nobody can receive this failure, which is mostly one of the stream's work.
       log_warning(fmt::format("while an imported tensor was given back: {}", error.what()));
     }
   }
@@ -213,7 +213,7 @@ Device device_from(const DLDevice& device, const void* data, std::int64_t numel)
                             on_gpus ? "kDLExtDev" : "kDLCUDA", on_gpus ? "kDLCUDA" : "kDLExtDev",
                             name_of(runtime.backend().kind())));
   }
-  // Here a negative index is no way to say "the host" or "the current device".
+  // A negative index means neither the host nor the current device here.
   if (device.device_id < 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("from_dlpack: device id is {}, expected 0 or more", device.device_id));

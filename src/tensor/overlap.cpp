@@ -62,7 +62,7 @@ class TermSum {
   }
 
   std::array<Term, 2 * std::size_t{max_dimensions}> terms_{};
-  std::array<std::int64_t, 2 * std::size_t{max_dimensions}> rest_{};  // what all later terms add at most
+  std::array<std::int64_t, 2 * std::size_t{max_dimensions}> rest_{};  // maximum sum of all later terms
   std::size_t count_ = 0;
   int budget_ = 0;
 };

@@ -166,7 +166,7 @@ Tensor Tensor::narrow(int dimension, std::int64_t start, std::int64_t length) co
   Extents narrowed{};
   std::ranges::copy(sizes(), narrowed.begin());
   narrowed[along] = length;
-  const bool has_elements = length != 0 && numel() != 0;  // without, an address further on may not even exist
+  const bool has_elements = length != 0 && numel() != 0;  // otherwise a larger address may not exist
   const std::int64_t skipped =
       has_elements ? start * strides()[along] * static_cast<std::int64_t>(size_of(dtype())) : 0;
   return {storage_,

@@ -214,7 +214,7 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
     try {
       runtime.order(source_stream, target_stream);
     } catch (...) {
-      // The copy is under way, and the target's stream does not know.
+      // The copy is under way, but the target's stream is not ordered after it.
       target.record_stream(StreamAccess::make(source_stream));
       throw;
     }
@@ -275,7 +275,7 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   const Tensor arriving = in_layout(*this, travelling);
   const bool rearranged_on_arrival = arriving.data() != data();
   if (departing.data() != source.data()) copy_within(departing, source);
-  // The host can only rearrange what has arrived.
+  // The host can rearrange the data only after its arrival.
   copy_across(arriving, departing, rearranged_on_arrival && device().is_host() ? Blocking::yes : blocking);
   if (rearranged_on_arrival) copy_within(view_, arriving);
   for (const Device place : {source.device(), device()}) {

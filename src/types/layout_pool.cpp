@@ -24,7 +24,7 @@ std::size_t hash_of(const Layout& layout) {
     hash ^= hash >> half;
   };
   for (const std::int64_t size : layout.sizes()) mix(size);
-  // Sizes tell contiguous layouts apart, of which there are most.
+  // Most layouts are contiguous, and these are distinguished by their sizes.
   if (!layout.is_contiguous()) {
     for (const std::int64_t stride : layout.strides()) mix(stride);
   }
@@ -63,7 +63,7 @@ LayoutPtr LayoutPool::find_or_make(const Layout& wanted) {
         return LayoutPtr::adopt(made.release());
       }
     }
-    // Here since before, or put here by another thread just now.
+    // Present before, or inserted by another thread just now.
     if (!is_identical(*known, wanted)) continue;
     if (made != nullptr) count_.fetch_sub(1, std::memory_order_relaxed);
     return LayoutPtr::adopt(known);
