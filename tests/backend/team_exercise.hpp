@@ -23,7 +23,7 @@ namespace tutti::backend {
 
 using Numbers = std::vector<std::uint32_t>;
 
-/// One member's part in one round, with everything it points to.
+/// One member's part in one round, with all data that it points to.
 struct TeamPart {
   std::uint32_t round = 1;
   bool is_low_latency = false;
@@ -48,7 +48,7 @@ struct TeamPart {
 struct TeamCall {
   TeamCall(std::uint32_t member_count, std::uint32_t round_count)
       : rounds(round_count), parts(member_count) {}
-  /// The part of `member` in `round`, made if it has none: then other parts of the member may move.
+  /// Returns the part of `member` in `round`, made if it has none; other parts of the member may move then.
   TeamPart& part(std::uint32_t member, std::uint32_t round);
 
   std::uint32_t rounds;
@@ -59,7 +59,7 @@ struct TeamCall {
       inbox_fill;  ///< by round and member: bytes of messages
 };
 
-/// So many rows of so many bytes.
+/// A number of rows of equal length.
 struct Rectangle {
   std::uint32_t rows = 1;
   std::uint64_t row_bytes = 0;
@@ -67,7 +67,7 @@ struct Rectangle {
 
 enum class WindowMemory : std::uint8_t { device, device_with_wide_lines, pinned };
 enum class SumAlignment : std::uint8_t { alike, element, none };
-/// How bytes come to those who read them; or, written, who get them.
+/// Ways in which bytes get to their readers; `written` names receivers instead.
 enum class Way : std::uint8_t { slots, direct, written, low_latency };
 
 class TeamExercise {
@@ -77,8 +77,8 @@ class TeamExercise {
   static constexpr std::size_t bits_bytes = std::size_t{1} << 20U;       ///< of input without a type
   static constexpr std::size_t numbers_bytes = std::size_t{32} << 10U;   ///< of input of each type
 
-  /// Members `0` to `devices.size() - 1`, which have `rounds_before` rounds behind them. Sets the abort word
-  /// after a minute, so that a test that hangs ends.
+  /// Makes members `0` to `devices.size() - 1`, which have `rounds_before` rounds behind them. Sets the abort
+  /// word after a minute, so that a test that hangs ends.
   TeamExercise(Backend& machine, std::span<const int> devices, WindowMemory memory,
                std::uint32_t rounds_before = 0);
   TeamExercise(const TeamExercise&) = delete;
@@ -99,21 +99,21 @@ class TeamExercise {
   /// rectangle is a single row of as many bytes.
   void add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer, const Numbers& readers,
                    std::span<const Rectangle> rectangles, Way way = Way::slots);
-  /// The receivers add so many elements of all members' inputs, segment by segment.
+  /// Adds a sum: the receivers add so many elements of all members' inputs, segment by segment.
   void add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
                std::span<const std::uint64_t> counts, SumAlignment alignment, Way way = Way::slots);
-  /// With low latency: every member adds a share of as many elements of all members' inputs in `round`, and
-  /// hands it on to all others in the next, as a relay or not, as chance will. In place the inputs are
+  /// Adds a low-latency sum: every member adds a share of as many elements of all members' inputs in `round`,
+  /// and hands it on to all others in the next, as a relay or not, as chance will. In place the inputs are
   /// overwritten. `counts` are of one share, segment by segment.
   void add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
                       bool is_in_place);
-  /// Likewise, in one direct round: who adds a share writes it to all members' memory.
+  /// Adds a sum in one direct round: the member that adds a share writes it to all members' memory.
   void add_direct_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
                       bool is_in_place);
-  /// With low latency again, but all members except `root` add shares, and hand them on to `root` alone.
+  /// Adds a low-latency sum for one root: all members except `root` add shares, and send them to `root` only.
   void add_sum_for_root(TeamCall& call, std::uint32_t round, std::uint32_t root, DType dtype,
                         std::span<const std::uint64_t> counts, bool is_in_place);
-  /// Everyone waits for everyone.
+  /// Adds a round in which everyone waits for everyone.
   void add_barrier(TeamCall& call, std::uint32_t round) const;
 
   // The same by hand.
@@ -124,17 +124,17 @@ class TeamExercise {
   [[nodiscard]] std::span<const std::byte> input_bytes(std::uint32_t member) const {
     return members_[member].input_bytes;
   }
-  /// Room for the bytes in `member`'s output, where they should come to lie.
+  /// Returns room for the bytes in `member`'s output, where they should arrive.
   [[nodiscard]] std::byte* expect(std::uint32_t member, std::span<const std::byte> bytes);
   [[nodiscard]] std::byte* allocate(std::uint32_t member, std::size_t bytes);
   static void put(TeamPart& part, std::byte* source, std::byte* slot, std::uint64_t bytes);
-  /// From `writer` into the readers' inboxes, in a low-latency round. Returns where, by reader.
+  /// Sends bytes from `writer` into the readers' inboxes, in a low-latency round. Returns where, by reader.
   std::vector<std::byte*> send(TeamCall& call, std::uint32_t round, std::uint32_t writer,
                                const Numbers& readers, std::byte* source, std::uint64_t bytes) const;
   /// Gives the readers of `member`'s part an address near `memory`, which is its own. Returns what readers
   /// have in their tables for `memory`.
   std::byte* expose(TeamPart& part, std::uint32_t member, std::byte* memory) const;
-  /// `place` is what the part has in its tables, `target` memory of its member's.
+  /// Copies from `place`, as in the part's tables, to `target`, memory of its member.
   static void copy(TeamPart& part, std::byte* place, std::byte* target, std::uint64_t bytes);
 
   /// Enqueues all parts, round by round; the members of a round in any order.
@@ -150,13 +150,13 @@ class TeamExercise {
   void check();
   /// `check()` if outputs have become full.
   void check_if_full();
-  /// All work is over: the counts of what is done are those of the latest calls that count.
+  /// Checks, when all work is over, that the counts of what is done are those of the latest calls that count.
   void check_counts();
-  /// Waits for a member's stream. False if work failed because the abort word is set.
+  /// Waits for a member's stream. Returns false if work failed because the abort word is set.
   bool synchronize(std::uint32_t member);
   void give_up() { words_->abort.set(0, 0, "the exercise is over"); }
 
-  /// In `member`'s window: how far `from` says it has put, and how far it has finished.
+  /// Returns flags in `member`'s window: how far `from` says it has put, and how far it has finished.
   [[nodiscard]] std::uint32_t ready_flag(std::uint32_t member, std::uint32_t from);
   [[nodiscard]] std::uint32_t finished_flag(std::uint32_t member, std::uint32_t from);
 
@@ -168,7 +168,7 @@ class TeamExercise {
   struct Member {
     int device = 0;
     StreamRef stream;
-    StreamRef side_stream;  ///< for looking at memory while the other one waits
+    StreamRef side_stream;  ///< for reading memory while the other stream waits
     std::byte* window = nullptr;
     TeamCounters* counters = nullptr;
     std::uint32_t counted = 0;  ///< the latest call that counts
@@ -191,16 +191,16 @@ class TeamExercise {
     std::vector<std::byte> sums;
   };
   Terms make_terms(DType dtype, std::uint64_t count);
-  /// `member` adds so many bytes of all inputs, `at` bytes into them, in a low-latency round.
+  /// Makes `member` add so many bytes of all inputs, `at` bytes into them, in a low-latency round.
   void add_share(TeamCall& call, std::uint32_t round, std::uint32_t member, const Terms& terms,
                  std::uint64_t at, std::uint64_t bytes, std::byte* output);
 
-  /// Where in the inputs the numbers of a type are, at a distance from a multiple of 16.
+  /// Returns the place in the inputs of a type's numbers, at a distance from a multiple of 16.
   [[nodiscard]] static std::size_t numbers_offset(DType dtype, SumAlignment alignment);
-  /// A random place at or after `cursor`, behind which it then is; modulo 16 it is `residue`, if there is
-  /// one.
+  /// Returns a random place at or after `cursor`, which is moved behind it; modulo 16 it is `residue`, if
+  /// there is one.
   std::size_t place(std::size_t& cursor, std::size_t bytes, std::size_t multiple, std::size_t residue);
-  /// Room in an output whose offset is `residue` modulo `multiple`.
+  /// Returns room in an output whose offset is `residue` modulo `multiple`.
   std::size_t output_place(Member& member, std::size_t bytes, std::size_t multiple, std::size_t residue);
   /// A part as it is enqueued, and what it points to.
   struct Task {

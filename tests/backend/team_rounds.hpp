@@ -22,8 +22,8 @@
 
 namespace tutti::backend {
 
-/// Rounds of teams, on virtual devices and on GPUs: what `Backend::team_round` promises. The members are
-/// devices of this process; a single GPU stands for two.
+/// Tests the promises of `Backend::team_round`, on virtual devices and on GPUs. The members are devices of
+/// this process; a single GPU stands for two.
 class TeamRounds : public testing::TestWithParam<WindowMemory> {
  protected:
   void SetUp() override {
@@ -67,17 +67,17 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     return static_cast<std::uint64_t>(team().random().between(low, high));
   }
 
-  /// Some of the members but `member`, at least one.
+  /// Returns some of the members but `member`, at least one.
   Numbers some_but(std::uint32_t member) {
     Numbers others = team().everyone_but(member);
     const std::uint32_t kept = others[team().random().next() % others.size()];
     std::erase_if(others, [&](std::uint32_t other) { return other != kept && team().random().one_in(2); });
     return others;
   }
-  /// At most `budget` bytes, and room between them in a slot.
+  /// Returns rectangles of at most `budget` bytes, and room between them in a slot.
   std::vector<Rectangle> random_rectangles(std::int64_t budget);
   void add_random_work(TeamCall& call, std::uint32_t round, std::int64_t budget);
-  /// Whoever has no part in the call gets an empty one, in the last round.
+  /// Gives members without a part in the call an empty one, in the last round.
   static void complete(TeamCall& call) {
     for (std::uint32_t member = 0; member < call.parts.size(); ++member) {
       if (call.parts[member].empty()) call.part(member, call.rounds);
@@ -92,7 +92,7 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     team().enqueue(call);
     team().check_if_full();
   }
-  /// By member: the graph of its parts.
+  /// Captures the parts of each member into a graph.
   std::vector<GraphHandle> capture(const TeamCall& call) {
     std::vector<GraphHandle> graphs;
     for (std::uint32_t member = 0; member < members(); ++member) {
@@ -120,7 +120,8 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     team().check();
     expect_flags(rounds);
   }
-  /// Of one to four columns of numbers: up to `few` each, or now and then as many as there may be.
+  /// Returns counts for one to four columns of numbers: up to `few` each, or sometimes as many as there may
+  /// be.
   std::vector<std::uint64_t> random_counts(DType dtype, std::int64_t few) {
     const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
     std::vector<std::uint64_t> counts(draw(1, 4));
@@ -131,14 +132,14 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
   Way any_way() {
     return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::written)));
   }
-  /// Everyone sends everyone so many bytes.
+  /// Adds an exchange in which everyone sends everyone so many bytes.
   void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles, Way way) {
     for (std::uint32_t writer = 0; writer < members(); ++writer) {
       team().add_message(call, round, writer, team().everyone_but(writer), rectangles, way);
     }
   }
-  /// But for the latest kernel's round, or two of a relay: whether low-latency ones say at once that they are
-  /// finished is their own matter.
+  /// Checks the flags, except for the latest kernel's round, or two of a relay: low-latency kernels choose
+  /// whether they report the end at once.
   void expect_flags(std::uint32_t rounds) {
     team().check_counts();
     for (std::uint32_t member = 0; member < members(); ++member) {
@@ -147,14 +148,14 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       }
     }
   }
-  /// Member 0 comes to where `is_there` is true, and then waits.
+  /// Expects member 0 to reach the point where `is_there` is true, and to wait there.
   void expect_to_wait(const std::function<bool()>& is_there = [] { return true; }) {
     // Flags are read by copies, which are not meant to see them change.
     std::this_thread::sleep_for(test::patient(std::chrono::milliseconds(50)));
     EXPECT_TRUE(test::becomes_true(is_there));
     EXPECT_FALSE(machine().query_stream(team().stream(0)));
   }
-  /// Sets the abort word; the members must then come to an end soon.
+  /// Sets the abort word; the members must then end soon.
   void give_up() {
     team().give_up();
     const test::Stopwatch watch;

@@ -5,7 +5,7 @@
 
 namespace tutti::test {
 
-/// Whether a captured kernel of a low-latency round lets the next one in before it has ended.
+/// Returns whether a captured kernel of a low-latency round lets the next one start before it has ended.
 [[nodiscard]] bool lets_next_in(cudaGraphNode_t kernel);
 
 }  // namespace tutti::test

@@ -20,7 +20,7 @@
 
 namespace tutti::backend {
 
-/// A virtual machine of its own for each test, and short ways to fill it with data.
+/// Gives each test a virtual machine of its own, with short ways to fill it with data.
 class HostMachine : public testing::Test {
  protected:
   static constexpr std::size_t memory_bytes = std::size_t{64} << 20;
@@ -101,7 +101,7 @@ class Gate {
   std::shared_future<void> opened_ = promise_.get_future().share();
 };
 
-/// The message of the `Error` that `call` throws with `code`; a failed expectation if it does not.
+/// Returns the message of the `Error` that `call` throws with `code`; fails an expectation if it does not.
 template <class Call>
 std::string error_message(ErrorCode code, Call call) {
   try {

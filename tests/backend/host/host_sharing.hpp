@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// Device memory that processes share: each process is a rank with a machine of its own.
+/// Shares device memory between processes: each process is a rank with a machine of its own.
 namespace tutti::backend {
 
 [[nodiscard]] inline std::vector<int> numbers(int first, std::size_t count) {
@@ -21,7 +21,7 @@ namespace tutti::backend {
 
 class HostSharing : public HostMachine {
  protected:
-  /// Rank 0 shares `bytes` at `address` of its device; all get the handle.
+  /// Shares `bytes` at `address` of rank 0's device; all ranks get the handle.
   MemoryHandle handle_of(Exchange& exchange, int device, void* address) {
     return transport::team::gather(
         exchange, exchange.rank() == 0 ? machine().share_device_memory(device, address, Audience::anyone)
@@ -33,7 +33,7 @@ class HostSharing : public HostMachine {
   std::string refusal_of(int device, const MemoryHandle& handle) {
     return error_message(ErrorCode::peer_unavailable, [&] { open(device, handle); });
   }
-  /// By a kernel of `device`, which needs access.
+  /// Copies by a kernel of `device`, which needs access.
   void move(int device, int* target, const int* source, std::size_t count) {
     std::byte* pointers[] = {bytes_of(const_cast<int*>(source)), bytes_of(target)};
     const FanOutSegment segment{

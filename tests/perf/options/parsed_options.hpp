@@ -8,7 +8,7 @@
 
 namespace tutti::perf {
 
-/// What a command line means.
+/// Parses a command line.
 inline Options parsed(std::initializer_list<const char*> words, Mode mode = Mode::single_process) {
   std::vector<const char*> argv{"tutti-perf"};
   argv.insert(argv.end(), words);

@@ -9,7 +9,7 @@
 
 namespace tutti::perf {
 
-/// The message of the UsageError that `action` throws; a failure, and "", if it throws none.
+/// Returns the message of the UsageError that `action` throws; if it throws none, fails and returns "".
 template <class Action>
 std::string usage_error_of(Action&& action) {
   try {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-/// What a library of NCCL's functions that moves nothing has been asked for, and what it answers.
+/// Records the calls to a fake NCCL, which moves nothing, and holds its answers.
 struct FakeNccl {
   struct Told {
     void* communicator;
@@ -22,7 +22,7 @@ struct FakeNccl {
   int aborts = 0;
   int frees_under_communicators = 0;  ///< of memory that NCCL may know still
   int open_groups = 0;
-  int registrations = 0;  ///< ever
+  int registrations = 0;  ///< in all
   int registrations_outside_groups = 0;
   int allocations_left = 1000;  ///< before there is no memory
   int version = 22803;          ///< of one that is not old

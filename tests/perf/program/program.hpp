@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/// A program as a user sees it: exit status, standard output, standard error.
+/// Result of a program as a user sees it: exit status, standard output, standard error.
 namespace tutti::perf {
 
 inline std::string temporary(const std::string& name) {
@@ -27,10 +27,10 @@ inline std::string content_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// A running program; its files are gone with it.
+/// A running program. The object removes its files.
 class Program {
  public:
-  /// The first of `words` is the program's path.
+  /// Starts a program. The first of `words` is its path.
   explicit Program(std::vector<std::string> words) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -54,12 +54,12 @@ class Program {
   void signal(int number) const { kill(pid_, number); }
   [[nodiscard]] std::string out() const { return content_of(out_file_); }
   [[nodiscard]] std::string error() const { return content_of(error_file_); }
-  /// Until it has printed `text`, or has ended.
+  /// Waits until it has printed `text`, or has ended.
   void wait_for(const std::string& text) const {
     while (!has_ended() && out().find(text) == std::string::npos)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  /// Waits for the end; the exit status, or -1 if a signal ended it.
+  /// Waits for the end and returns the exit status, or -1 if a signal ended it.
   int wait() const {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -67,7 +67,7 @@ class Program {
   }
 
  private:
-  /// Leaves its status to `wait`.
+  /// Returns whether it has ended, and leaves its status to `wait`.
   [[nodiscard]] bool has_ended() const {
     siginfo_t ended{};
     return waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -79,7 +79,7 @@ class Program {
     close(opened);
   }
 
-  /// Several programs run at a time.
+  /// Runs several programs at a time.
   static std::string file_of_its_own(const std::string& name) {
     static int count = 0;
     return temporary(name + std::to_string(++count));

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// Results as a run may have them.
+/// Returns results as a run may have them.
 namespace tutti::perf {
 
 inline std::vector<std::string> words_of(const std::string& line) {

@@ -13,8 +13,7 @@
 
 namespace tutti::perf {
 
-/// A terminal of so many columns, which a descriptor such as the standard output is as long as the object is
-/// there.
+/// Makes a descriptor, for instance the standard output, a terminal of so many columns for its lifetime.
 class Terminal {
  public:
   Terminal(int descriptor, unsigned short columns)
@@ -36,7 +35,7 @@ class Terminal {
     close(before_);
     close(reader_);
   }
-  /// What has been written to it since.
+  /// Returns the output since then.
   [[nodiscard]] std::string shown() const {
     std::array<char, 256> text{};
     const ssize_t length = read(reader_, text.data(), text.size());

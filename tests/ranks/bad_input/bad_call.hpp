@@ -14,7 +14,7 @@
 
 namespace tutti::test::ranks {
 
-/// A call that has its operands.
+/// A call with its operands bound.
 using CommunicatorCall = std::function<void(Communicator&)>;
 
 /// One line of the contract's list of bad input, for communicators.
@@ -22,7 +22,7 @@ struct BadCall {
   std::string name;
   /// Makes the tensors and returns the call.
   std::function<CommunicatorCall(Scene&)> prepare;
-  /// As in `BadInput`.
+  /// Required parts of the message, as in `BadInput`.
   std::vector<std::string> message;
 
   friend std::ostream& operator<<(std::ostream& stream, const BadCall& call) { return stream << call.name; }
@@ -31,7 +31,7 @@ struct BadCall {
 /// Checks that a call is refused as bad input is, and that the communicator has not ended.
 void expect_refusal(Communicator& communicator, const BadCall& call);
 
-/// Calls of one process's communicator, of devices 0 and 1. It goes through all lines of a suite, and must
+/// Tests calls of one process's communicator, of devices 0 and 1. It makes all bad calls of a suite, and must
 /// carry right calls after each.
 class BadCallTest : public testing::TestWithParam<BadCall> {
  protected:
@@ -43,7 +43,7 @@ class BadCallTest : public testing::TestWithParam<BadCall> {
   static inline std::optional<Communicator> communicator;
 };
 
-/// One test per line; `lines` is a function that returns a std::vector<BadCall>.
+/// Defines one test per line; `lines` is a function that returns a std::vector<BadCall>.
 #define TUTTI_BAD_CALL_SUITE(suite, lines)                                                \
   class suite : public ::tutti::test::ranks::BadCallTest {};                              \
   INSTANTIATE_TEST_SUITE_P(Refuses, suite, testing::ValuesIn(lines()),                    \

@@ -18,7 +18,7 @@ struct Operands {
   std::vector<Row> out;
 };
 
-/// One of them.
+/// Names one of the operands.
 struct Place {
   std::string argument;  ///< as messages name it
   std::vector<Row> Operands::*side;
@@ -40,14 +40,14 @@ struct Method {
   std::string function;
   std::vector<std::vector<Sizes>> inputs;
   std::vector<std::vector<Sizes>> out;
-  /// Operands that messages blame if they differ from others, which must be of their element type.
+  /// Operands that messages blame if they differ from others, whose element type they must have.
   std::vector<Place> inputs_to_spoil;
   std::vector<Place> outputs_to_spoil;
   std::vector<MemberList> lists;
-  int root;  ///< -1: has none
+  int root;  ///< -1: none
   std::function<void(Communicator&, const Operands&, int root, StreamList streams)> call;
 
-  /// All are float32.
+  /// Makes the operands, all float32.
   [[nodiscard]] Operands operands(Scene& scene) const;
 };
 std::ostream& operator<<(std::ostream& stream, const Method& method);

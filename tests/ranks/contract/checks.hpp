@@ -9,14 +9,14 @@
 #include <functional>
 #include <vector>
 
-/// Calls of a communicator with known data, and what must come of them.
+/// Makes calls of a communicator with known data, and checks the results.
 namespace tutti::test::ranks {
 
-/// From nothing to several chunks, with odd ends.
+/// Element counts from nothing to several chunks, with odd ends.
 inline const Sizes element_counts{0, 1, 7, 1000, 33'333, 300'001};
 
-/// What every rank knows of a case: all members' data, from which it takes its own part and predicts the
-/// results.
+/// The shared knowledge of a case: all members' data, from which each rank takes its own part and predicts
+/// the results.
 struct Group {
   explicit Group(Communicator& all) : communicator(all) {}
 
@@ -31,14 +31,14 @@ struct Group {
   Communicator& communicator;
 };
 
-/// Numbers of all members.
+/// Returns numbers for all members.
 [[nodiscard]] std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes,
                                                  std::uint64_t seed);
 
 /// Expects the right bytes in all outputs of a call, and no others touched. Waits for them.
 using Check = std::function<void()>;
 
-/// A rule of the contract (`contract_captures.cpp`): replays do what the calls do.
+/// Checks a rule of the contract (`contract_captures.cpp`): replays do what the calls do.
 void every_call_can_be_captured(Group& group);
 
 // Each makes one call, or two that undo one another, on new tensors, on current streams.
@@ -71,10 +71,10 @@ void every_call_can_be_captured(Group& group);
 [[nodiscard]] Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count,
                                          std::uint64_t seed);
-/// Parts of unequal lengths along `dim`, whose size among `sizes` is not looked at.
+/// Starts calls with parts of unequal lengths along `dim`, whose size among `sizes` is ignored.
 [[nodiscard]] Check start_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
                                              std::uint64_t seed);
-/// One of them, drawn from `random`, which is in the same state on all ranks; `seed` is that of its data.
+/// Starts a call drawn from `random`, which is in the same state on all ranks; `seed` is that of its data.
 [[nodiscard]] Check start_random_call(const Group& group, Random& random, std::uint64_t seed);
 
 inline void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root,

@@ -9,7 +9,7 @@
 /// The contract of the collectives between processes, for whatever starts the processes.
 namespace tutti::test::ranks {
 
-/// One sentence of the contract. All ranks check it together; each reports by GoogleTest what it sees.
+/// A rule of the contract. All ranks check it together; each reports its findings by GoogleTest.
 struct Rule {
   const char* name;
   void (*check)(Communicator& communicator);
@@ -18,14 +18,14 @@ struct Rule {
 };
 std::ostream& operator<<(std::ostream& stream, const Rule& rule);
 
-/// All rules. They hold for any number of ranks and members, on any devices.
+/// Returns all rules. They hold for any number of ranks and members, on any devices.
 [[nodiscard]] const std::vector<Rule>& contract();
 
-/// A few of them, which between them make calls of every kind: for ranks that have come together in a way of
-/// their own and then do what others do, who are held to all.
+/// Returns a few of them, which between them make calls of every kind: for ranks that are started in a
+/// special way but then behave like others, which are held to all.
 [[nodiscard]] std::vector<Rule> short_contract();
 
-/// For an exchange of one rank.
+/// Checks the refusal of devices on an exchange of one rank.
 void refuses_devices_it_cannot_take(Exchange& exchange);
 
 }  // namespace tutti::test::ranks

@@ -3,8 +3,7 @@
 
 #include "ranks/contract/checks.hpp"
 
-/// The rules for what is at the edge: lists of no tensors, tensors without dimensions, tensors whose shapes
-/// do not matter.
+/// Rules for edge cases: lists of no tensors, tensors without dimensions, tensors whose shapes do not matter.
 namespace tutti::test::ranks {
 
 void lists_of_no_tensors_are_calls_of_nothing(Group& group);

@@ -8,20 +8,20 @@
 #include <cstdint>
 #include <vector>
 
-/// Exchanges of all with all, and parts of unequal lengths.
+/// Rules for exchanges of all with all, and for parts of unequal lengths.
 namespace tutti::test::ranks {
 
-/// Which members' outputs are their inputs, or lie in them, or the other way round: the others do not know.
+/// Says for which members inputs and outputs overlap; the other members do not know.
 enum class InPlaceOf : std::uint8_t { none, every_second, all };
 
-/// Parts of `count` elements.
+/// Starts an exchange of parts of `count` elements.
 [[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, std::int64_t count, InPlaceOf in_place,
                                      std::uint64_t seed);
-/// `counts[i][j]` elements go from member i to member j. In place are only members that send as many elements
-/// as they receive.
+/// Starts an exchange in which `counts[i][j]` elements go from member i to member j. Only members that send
+/// as many elements as they receive are in place.
 [[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>& counts,
                                      InPlaceOf in_place, std::uint64_t seed);
-/// Of lists, whose second, fourth, … tensors are in place for every second member.
+/// Starts an exchange of lists, whose second, fourth, … tensors are in place for every second member.
 [[nodiscard]] Check start_all_to_all_coalesced(const Group& group, const std::vector<Column>& columns,
                                                std::uint64_t seed);
 // Of members' parts of so many elements.
@@ -29,7 +29,7 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
                                      std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
                                          const Sizes& counts, InPlaceOf in_place, std::uint64_t seed);
-/// Parts of a whole of this shape along a dimension, where the shape's size does not matter.
+/// Describes parts of a whole of this shape along a dimension, whose own size in the shape does not matter.
 struct PartsAlong {
   Sizes shape;
   int dim = 0;
@@ -49,9 +49,9 @@ struct PartsAlong {
                                      std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
                                          const PartsAlong& parts, std::uint64_t seed);
-/// For each member a number up to `largest`, now and then 0; the same on all ranks.
+/// Returns a number up to `largest` for each member, sometimes 0; the same on all ranks.
 [[nodiscard]] Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed);
-/// Likewise for each pair, alike in both directions if `is_symmetric`.
+/// Returns such a number for each pair, equal in both directions if `is_symmetric`.
 [[nodiscard]] std::vector<Sizes> uneven_pairs(int members, std::int64_t largest, bool is_symmetric,
                                               std::uint64_t seed);
 
@@ -62,7 +62,8 @@ void parts_may_be_of_unequal_lengths(Group& group);
 void parts_may_be_of_unequal_lengths_along_any_dimension(Group& group);
 void exchanges_take_parts_of_unequal_lengths(Group& group);
 void exchanges_in_place_can_be_captured(Group& group);
-/// Not among those of `contract()`: of three members or more, and soon done with small windows alone.
+/// Checks a rule that is not in `contract()`: it needs three members or more, and is fast only with small
+/// windows.
 void members_may_be_silent_in_long_exchanges(Group& group);
 
 }  // namespace tutti::test::ranks

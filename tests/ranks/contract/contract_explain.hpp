@@ -3,7 +3,7 @@
 
 #include "ranks/contract/checks.hpp"
 
-/// The rules for what a communicator tells of calls that it does not make.
+/// Rules for what a communicator explains about calls without making them.
 namespace tutti::test::ranks {
 
 void what_explain_tells_is_what_calls_do(Group& group);

@@ -3,7 +3,7 @@
 
 #include "ranks/contract/checks.hpp"
 
-/// The rules for inputs and outputs that are the same memory, or lie in one another, on some members.
+/// Rules for inputs and outputs that are the same memory, or overlap, on some members.
 namespace tutti::test::ranks {
 
 void broadcast_leaves_its_source_alone(Group& group);

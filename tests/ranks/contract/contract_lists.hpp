@@ -6,16 +6,17 @@
 #include <cstdint>
 #include <vector>
 
-/// Coalesced calls.
+/// Rules for coalesced calls.
 namespace tutti::test::ranks {
 
-/// What each member has at one place of its list, or one part of it: a flat tensor.
+/// A column of lists: the tensors, all flat, or parts of them that the members have at one place of their
+/// lists.
 struct Column {
   DType dtype = DType::float32;
   std::int64_t count = 0;
 };
 
-/// Those that all the element types have.
+/// Returns the operations that all the element types support.
 [[nodiscard]] std::vector<ReduceOp> operations_for(const std::vector<Column>& columns, int members);
 
 [[nodiscard]] Check start_broadcast_coalesced(const Group& group, const std::vector<Column>& columns,

@@ -3,8 +3,7 @@
 
 #include "ranks/contract/checks.hpp"
 
-/// The rules for operands so large that members read them where they lie, or write them where they go, if
-/// they can.
+/// Rules for large operands, which members read and write in place if they can.
 namespace tutti::test::ranks {
 
 void large_operands_may_lie_anywhere(Group& group);

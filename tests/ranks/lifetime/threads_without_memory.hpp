@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Programs that link this can take all memory from some of their threads.
+/// Lets programs that link this take all memory from some of their threads.
 namespace tutti::test::ranks {
 
-/// While it exists, `new` throws std::bad_alloc on threads whose names begin with `names`. One at a time.
+/// Makes `new` throw std::bad_alloc on threads whose names begin with `names`, for its lifetime. Only one may
+/// exist at a time.
 class ThreadsWithoutMemory {
  public:
   explicit ThreadsWithoutMemory(const char* names);

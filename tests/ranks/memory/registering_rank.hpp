@@ -20,7 +20,7 @@
 
 #include <gtest/gtest.h>
 
-/// The registration cache by itself, without calls: two ranks of a member each.
+/// Tests the registration cache by itself, without calls: two ranks of one member each.
 namespace tutti::transport::team {
 
 inline constexpr std::uint64_t always = 1'000'000;  ///< more calls than any test makes
@@ -31,12 +31,12 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
   return static_cast<std::byte*>(tensor.data());
 }
 
-/// How much memory two ranks of a member each share.
+/// Returns how much memory two ranks of one member each share.
 [[nodiscard]] inline std::size_t bytes_of_two() {
   return SharedState::bytes(test::RankComponents::shape_of(test::RankComponents::alike(2)));
 }
 
-/// The same memory in both, which are two processes. Collective.
+/// Returns memory that both processes share. Collective.
 [[nodiscard]] inline SharedMemory memory_of_both(Exchange& exchange) {
   SharedMemory memory;
   if (exchange.rank() == 0) memory = SharedMemory(bytes_of_two());
@@ -47,7 +47,7 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
   return memory;
 }
 
-/// int32, copied by the device from memory that it reaches.
+/// Copies int32 elements from memory that the device can access.
 [[nodiscard]] inline Tensor copy_on(int device, const std::byte* address, std::int64_t elements = count) {
   Tensor copy = zeros({elements}, {.dtype = DType::int32, .device = device});
   Runtime::get().backend().copy(StreamAccess::ref(current_stream(device)),
@@ -55,10 +55,10 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
   return copy;
 }
 
-/// Registrations of one of the two, whose device has its number.
+/// Registrations of one of the two ranks, whose device has its number.
 class Rank {
  public:
-  /// `memory` is zero-filled at first.
+  /// Takes memory that is initially zero-filled.
   Rank(std::byte* memory, std::size_t rank)
       : components_(memory, test::RankComponents::alike(2), rank, std::chrono::seconds(30),
                     static_cast<int>(rank)),
@@ -66,25 +66,25 @@ class Rank {
                        components_.waiting, components_.calls, components_.abort,
                        components_.runtime.extension<LiveTeams>(), capacity) {}
 
-  /// This rank has completed all calls up to this one.
+  /// Marks all calls up to this one as completed by this rank.
   void complete(std::uint64_t sequence) {
     components_.status().last_sequence.store(sequence);
     components_.calls.has_queued(sequence);
     components_.complete(sequence);
   }
-  /// The other rank has made a call that this one has not made, or not any more.
+  /// Makes the other rank appear to have made a call that this rank has not made, or ends that.
   void let_other_wait(bool waits) {
     constexpr std::uint64_t far_ahead = 1000;
     components_.state.status(other()).last_sequence.store(waits ? far_ahead : 0);
   }
   void end_team() { components_.abort.set(ErrorCode::aborted, "the team is over"); }
-  /// As a call does it.
+  /// Exposes a tensor as a call does.
   bool expose(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
     const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
     registrations_.wait(sequence);
     return is_added;
   }
-  /// Where the other has what was given.
+  /// Returns the other rank's address of an exposed tensor.
   [[nodiscard]] std::byte* seen_by_other(const Tensor& tensor) {
     return registrations_.find(address_of(tensor)).seen_by(other());
   }
@@ -92,7 +92,7 @@ class Rank {
     return table().entries[entry].version.load();
   }
   [[nodiscard]] std::uint32_t used() const { return table().used.load(); }
-  /// What the other rank has made of the entry.
+  /// Returns the other rank's view of the entry.
   [[nodiscard]] RegistrationView& view_of_other(std::size_t entry) const {
     return tables().views_of(components_.membership.rank(), entry)[other()];
   }
@@ -110,7 +110,7 @@ class Rank {
   Registrations registrations_;
 };
 
-/// Two tensors that fill a segment.
+/// Holds two tensors that fill a segment.
 struct FullSegment {
   explicit FullSegment(int device, std::int32_t value) {
     const TensorOptions options{.dtype = DType::int32, .device = device};

@@ -11,7 +11,7 @@
 
 namespace tutti::transport {
 
-/// Problems as the collectives describe them, one lane per device.
+/// Makes problems as the collectives describe them, one lane per device.
 class ProblemMaker {
  public:
   ProblemMaker(int devices, LaneId root) {
@@ -31,7 +31,7 @@ class ProblemMaker {
     problem_.places.insert(problem_.places.end(), list.begin(), list.end());
     return range;
   }
-  /// From one buffer on `home` to one on every device, or back.
+  /// Adds copies from one buffer on `home` to one on every device, or back.
   void scatter(LaneId home, std::uint64_t row_bytes, std::uint64_t rows, LaneId ready_of_chunks) {
     const LaneId parts = lane_count();
     const BufferId whole = buffer(home);

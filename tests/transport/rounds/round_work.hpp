@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Work of a team's members, all of one process, to be planned as rounds.
+/// Describes work of a team's members, all of one process, to be planned as rounds.
 namespace tutti::transport::team::round_work {
 
 inline constexpr std::uint64_t bytes = 1024;
@@ -15,7 +15,7 @@ inline constexpr RoundLimits limits{
     .protocol = Protocol::low_latency,
     .layout = {.members = 4, .slot_bytes = 1 << 20, .inbox_bytes = 8 * bytes}};
 
-/// Members with an input and an output each: buffers m and members + m.
+/// Holds members with one input and one output each: buffers m and members + m.
 class Work {
  public:
   explicit Work(LaneId members) : members_(members) {
@@ -35,14 +35,14 @@ class Work {
                                         .source_pitch = 2 * row_bytes,
                                         .target_pitch = row_bytes});
   }
-  /// Of all members' inputs from `begin` on.
+  /// Adds a sum of all members' inputs from `begin` on.
   void sum(std::uint64_t begin, std::uint64_t count, Place output) {
     std::vector<Place> inputs;
     for (LaneId member = 0; member < members_; ++member) inputs.push_back({member, begin});
     work.stages.back().reductions.push_back(
         {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .outputs = range({output})});
   }
-  /// Every member adds `count` elements, its own share of all inputs, for all outputs.
+  /// Makes every member add `count` elements, its own share of all inputs, for all outputs.
   void sums_for_all(std::uint64_t count) {
     for (LaneId member = 0; member < members_; ++member) {
       std::vector<Place> outputs{output(member, member * count)};
@@ -53,7 +53,7 @@ class Work {
       work.stages.back().reductions.back().outputs = range(outputs);
     }
   }
-  /// Of one input.
+  /// Adds a sum of one input.
   void sum_of_one(Place input, std::uint64_t count, Place output) {
     work.stages.back().reductions.push_back(
         {.dtype = DType::uint8, .count = count, .inputs = range({input}), .outputs = range({output})});

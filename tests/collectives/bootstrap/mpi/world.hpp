@@ -17,7 +17,7 @@ namespace tutti::test {
   return size;
 }
 
-/// A part of the world: the processes that give the same color, in order of their keys. Freed at the end.
+/// A part of the world: the processes that give the same color, in order of their keys. The object frees it.
 class Part {
  public:
   Part(int color, int key) { MPI_Comm_split(MPI_COMM_WORLD, color, key, &comm_); }

@@ -30,7 +30,7 @@ inline sockaddr_in loopback(int port) {
   return address;
 }
 
-/// Somebody else's socket that listens on a port of the loopback address that the system has chosen.
+/// A foreign socket that listens on a port of the loopback address, chosen by the system.
 class Listener {
  public:
   explicit Listener(int backlog = 16) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -50,7 +50,7 @@ class Listener {
   Descriptor socket_;
 };
 
-/// Of rank 0; the others' differ in the rank alone.
+/// Returns rank 0's rendezvous; those of others differ only in the rank.
 inline tcp::Rendezvous local_rendezvous(int size) {
   tcp::Rendezvous rendezvous;
   rendezvous.size = size;
@@ -78,7 +78,7 @@ inline Descriptor connected_to(const tcp::Rendezvous& rendezvous) {
   return line;
 }
 
-/// Connects as a rank, which rank 0 lets in, and which then waits for the others.
+/// Connects as a rank that rank 0 admits, and which then waits for the others.
 inline Descriptor come(const tcp::Rendezvous& rendezvous) {
   const tcp::Exchange::Watch no_watch;
   Descriptor line = connected_to(rendezvous);
@@ -87,7 +87,7 @@ inline Descriptor come(const tcp::Rendezvous& rendezvous) {
   return line;
 }
 
-/// Returns what the error says that ends `call`; empty if none does.
+/// Returns the message of the error that ends `call`; empty if none does.
 inline std::string error_of(const std::function<void()>& call) {
   try {
     call();
@@ -97,13 +97,13 @@ inline std::string error_of(const std::function<void()>& call) {
   return {};
 }
 
-/// Each on a thread of its own, until all have ended.
+/// Runs each function on a thread of its own, until all have ended.
 inline void on_threads(const std::vector<std::function<void()>>& work) {
   std::vector<std::jthread> threads;
   for (const auto& one : work) threads.emplace_back(one);
 }
 
-/// What rank does, on a thread for each.
+/// Runs a function for each rank on a thread of its own.
 inline void on_ranks(const tcp::Rendezvous& rendezvous,
                      const std::function<void(const tcp::Rendezvous&)>& work) {
   std::vector<std::function<void()>> all;
