@@ -17,10 +17,10 @@
 #include <string>
 #include <string_view>
 
-/// The seam: everything the library asks of a machine. Two implementations stand behind it, `host/` and
+/// The seam: the interface through which the library uses a machine. It has two implementations, `host/` and
 /// `cuda/`.
 ///
-/// Rules for all calls, unless a comment says otherwise:
+/// These rules hold for all calls, unless a comment says otherwise:
 ///  - thread-safe; a handle may be used from any thread, whichever device is current on it;
 ///  - `device` indices are valid (callers check); streams, events and memory belong to the same backend;
 ///  - operations that take a stream enqueue and return: they run after the work already queued on that
@@ -31,8 +31,8 @@
 ///  - zero-byte operations are valid and keep stream order.
 namespace tutti::backend {
 
-/// A machine: all that can be asked of one, concern by concern. Code that needs one concern may take that
-/// interface; what is given a runtime takes all of them from its backend.
+/// A machine, with one interface per concern. Code that needs one concern may take that interface; code that
+/// has a runtime takes all of them from its backend.
 class Backend : public DeviceCalls,
                 public TelemetryCalls,
                 public MemoryCalls,
@@ -48,15 +48,15 @@ class Backend : public DeviceCalls,
   virtual ~Backend() = default;
 };
 
-/// Architectures the cuda backend was compiled for; empty in a build without CUDA.
+/// Returns the architectures the cuda backend was compiled for; empty in a build without CUDA.
 [[nodiscard]] std::span<const std::string_view> compiled_architectures() noexcept;
 
-/// The GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then `reason` says
-/// why.
+/// Returns the GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then
+/// `reason` says why.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
 
-/// How many devices `make_cuda_backend` would find, told without starting CUDA, which a process must not have
-/// done before it forks children that use GPUs; nothing if it cannot be told so.
+/// Returns how many devices `make_cuda_backend` would find, without starting CUDA, which a process must not
+/// have done before it forks children that use GPUs; nothing if that cannot be known.
 [[nodiscard]] std::optional<int> count_gpus_unstarted();
 
 }  // namespace tutti::backend

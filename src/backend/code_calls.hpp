@@ -11,8 +11,8 @@
 
 namespace tutti::backend {
 
-/// What a compiler has made of a text, for one kind of device. Work that was queued, or recorded into a
-/// graph, keeps what it needs of it.
+/// The result of compiling a text for one kind of device. Work that was queued, or recorded into a graph,
+/// keeps what it needs of it.
 class CompiledCode {
  public:
   CompiledCode() = default;
@@ -21,11 +21,11 @@ class CompiledCode {
   virtual ~CompiledCode() = default;
 };
 
-/// A text of C++ with one entry, which is called with a block of parameters, all of them words of 8 bytes.
+/// C++ source text with one entry, which is called with a block of parameters, all of them words of 8 bytes.
 ///
-/// On GPUs `extern "C" __global__ void ENTRY(PARAMETERS)`, whose threads share the elements in whichever way;
-/// on virtual devices `extern "C" void ENTRY(const PARAMETERS*)`, which does all of them. The text tells the
-/// two apart by `__CUDACC_RTC__`.
+/// On GPUs the entry is `extern "C" __global__ void ENTRY(PARAMETERS)`, whose threads share the elements in
+/// any way; on virtual devices `extern "C" void ENTRY(const PARAMETERS*)`, which processes all of them. The
+/// text distinguishes the two by `__CUDACC_RTC__`.
 struct CodeText {
   std::string text;
   std::string entry;
@@ -34,7 +34,7 @@ struct CodeText {
 
 /// Memory that a run uses.
 struct CodeMemory {
-  std::size_t word = 0;  ///< the parameter that is its address
+  std::size_t word = 0;  ///< index of the parameter that is its address
   std::size_t bytes = 0;
   bool is_written = false;
 };
@@ -47,22 +47,22 @@ struct CodeRun {
 };
 inline constexpr std::size_t most_code_parameters = 480;
 
-/// Kernels that are compiled at run time: what a `Backend` may offer besides (`code_calls_of`).
+/// Compiles and runs kernels at run time. A `Backend` may offer it in addition (`code_calls_of`).
 class CodeCalls {
  public:
   CodeCalls(const CodeCalls&) = delete;
   CodeCalls& operator=(const CodeCalls&) = delete;
 
-  /// Devices for which this is the same run the same compiled code.
+  /// Returns the target of a device: devices with the same target run the same compiled code.
   [[nodiscard]] virtual std::string code_target(int device) = 0;
-  /// May take seconds. Throws Error(unsupported) if there is no compiler, saying what was looked for, or it
-  /// fails itself; Error(out_of_memory) where the system refuses it room or memory; and
-  /// Error(invalid_argument) with what the compiler says if it refuses the text.
+  /// Compiles a text; may take seconds. Throws Error(unsupported) if there is no compiler, saying what was
+  /// looked for, or it fails itself; Error(out_of_memory) if the system refuses it room or memory; and
+  /// Error(invalid_argument) with the compiler's message if it refuses the text.
   [[nodiscard]] virtual std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) = 0;
-  /// Has code of the device's target there, so that its first run does not load it: which may wait for what
-  /// runs there meanwhile.
+  /// Loads code of the device's target there, so that its first run need not, which may wait for what runs
+  /// there meanwhile.
   virtual void load(int device, const CompiledCode& code) = 0;
-  /// An operation of `stream`, of a device with the target that `code` was compiled for.
+  /// Queues a run on `stream`, whose device has the target that `code` was compiled for.
   virtual void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                         const CodeRun& run) = 0;
 

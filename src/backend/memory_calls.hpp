@@ -9,14 +9,14 @@
 
 namespace tutti::backend {
 
-/// What another process needs to open a block of device memory.
+/// A handle by which another process opens a block of device memory.
 struct MemoryHandle {
   std::array<std::byte, 64> bytes{};
 };
 
 enum class MemoryKind : std::uint8_t { unknown, pageable, pinned, device };
 
-/// What is known about an address.
+/// Information about an address.
 struct PointerInfo {
   MemoryKind kind = MemoryKind::unknown;
   int device = -1;                  ///< owner, for device memory
@@ -24,10 +24,10 @@ struct PointerInfo {
   std::size_t bytes = 0;            ///< size of its allocation, 0 if unknown
 };
 
-/// Memory of devices, pinned memory, and sharing with other processes of the host.
+/// Manages memory of devices, pinned memory, and sharing with other processes of the host.
 ///
 /// Allocation returns nullptr when memory is exhausted, and throws for any other failure. Addresses are
-/// aligned to 512 bytes at least. Freeing waits for nothing: the caller knows that no queued work uses the
+/// aligned to at least 512 bytes. Freeing does not wait: the caller must know that no queued work uses the
 /// block. Freeing never throws; a failure is kept and surfaces like one of enqueued work.
 class MemoryCalls {
  public:
@@ -37,18 +37,18 @@ class MemoryCalls {
   [[nodiscard]] virtual void* allocate_device(int device, std::size_t bytes) = 0;
   virtual void free_device(int device, void* address) noexcept = 0;
 
-  // Ranges of addresses that get memory piece by piece. What becomes of it does not concern the addresses:
-  // memory can go back, and come again at the same place.
-  /// What addresses and sizes of pieces are multiples of; 0 if the driver of `device` has no such ranges.
+  // Ranges of addresses to which memory is mapped piece by piece. The addresses outlive the memory, which can
+  // be unmapped and mapped again at the same place.
+  /// Returns the unit of addresses and sizes of pieces; 0 if the driver of `device` has no such ranges.
   [[nodiscard]] virtual std::size_t page_bytes(int device) = 0;
-  /// Addresses without memory; nullptr if there are none left.
+  /// Reserves addresses without memory; nullptr if there are none left.
   [[nodiscard]] virtual void* reserve_addresses(int device, std::size_t bytes) = 0;
-  /// Gives a piece of a range memory, for `device` and those that have access to its memory, or get it later.
-  /// False if memory is exhausted.
+  /// Maps memory to a piece of a range, for `device` and those that have access to its memory, or get it
+  /// later. Returns false if memory is exhausted.
   [[nodiscard]] virtual bool map_pages(int device, void* address, std::size_t bytes) = 0;
-  /// Takes the memory of one piece back, or of several that lie in a row: all that `map_pages` gave there.
+  /// Unmaps the memory of one piece, or of several adjacent ones: all that `map_pages` mapped there.
   virtual void unmap_pages(int device, void* address, std::size_t bytes) noexcept = 0;
-  /// Of a range without memory.
+  /// Releases a range without memory.
   virtual void release_addresses(int device, void* address, std::size_t bytes) noexcept = 0;
 
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
@@ -59,12 +59,13 @@ class MemoryCalls {
   virtual void register_pinned(void* address, std::size_t bytes) = 0;
   virtual void unregister_pinned(void* address) noexcept = 0;
 
-  // Device memory that other processes of the host use. What was opened is closed before its owner frees it.
-  /// For the start of a block of `allocate_device`. Of GPUs' memory CUDA decides which users may open it.
-  /// Throws Error(unsupported).
+  // Device memory that other processes of the host use. What was opened must be closed before its owner frees
+  // it.
+  /// Returns a handle of the start of a block of `allocate_device`. For GPUs, CUDA decides which users may
+  /// open it. Throws Error(unsupported).
   [[nodiscard]] virtual MemoryHandle share_device_memory(int device, void* address, Audience audience) = 0;
-  /// Another process's block, for work of `device`. Throws Error(peer_unavailable), for a handle that was
-  /// changed too.
+  /// Opens another process's block, for work of `device`. Throws Error(peer_unavailable), also for a handle
+  /// that was changed.
   [[nodiscard]] virtual void* open_device_memory(int device, const MemoryHandle& handle) = 0;
   virtual void close_device_memory(int device, void* address) noexcept = 0;
 

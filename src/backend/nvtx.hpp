@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
-/// What tells profilers, by NVTX. Thread-safe. In a build without NVTX nobody listens.
+/// Reports to profilers through NVTX. Thread-safe. In a build without NVTX nobody listens.
 namespace tutti::backend::nvtx {
 
-/// Whether a tool listens. The first call looks for one, and may load it.
+/// Returns true if a tool listens. The first call looks for one, and may load it.
 [[nodiscard]] bool has_listener() noexcept;
 
-// What the program tells, in the domain without a name.
+// The program's own marks and ranges, in the domain without a name.
 
 void mark(const char* message) noexcept;
 void push(const char* message) noexcept;

@@ -8,7 +8,7 @@
 
 namespace tutti::backend {
 
-/// The work that streams do (what each is told: `operations.hpp`, `team_round.hpp`, `team_links.hpp`).
+/// Queues the work that streams do (descriptors: `operations.hpp`, `team_round.hpp`, `team_links.hpp`).
 ///
 /// `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two devices
 /// needs no peer access, but is staged by the system without it. With pageable memory it may block.
@@ -25,20 +25,22 @@ class OperationCalls {
   virtual void convert(StreamRef stream, const Convert& task) = 0;
   virtual void fill(StreamRef stream, const Fill& task) = 0;
   virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
-  /// A member's part in a round of a team, whose other members' parts may be queued by other processes. The
-  /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
-  /// outputs unspecified; on virtual devices that is a failure of enqueued work, whose code is the reason's.
+  /// Queues a member's part in a round of a team, whose other members' parts may be queued by other
+  /// processes. The parts of one member come in order. Once its abort word is set it waits for nothing and
+  /// leaves its outputs unspecified; on virtual devices that is a failure of enqueued work, with the reason's
+  /// code.
   virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
-  /// What a member of a team sends to others and receives from them, each for itself; it is done when all of
-  /// that is. Likewise otherwise.
+  /// Queues the messages that a member of a team sends to others and receives from them, independently of
+  /// each other; it is done when all of them are. Otherwise it is like `team_round`.
   virtual void team_links(StreamRef stream, const TeamLinks& task) = 0;
 
-  /// From now on, calls that enqueue an operation, unless it is captured or comes from a stream's own work,
-  /// return only when it is done, and throw what has failed then. Waits, events and signals are queued as
-  /// ever, so there are no signals that several streams could be ordered by: `signal_support` is `none`.
+  /// Makes calls that enqueue an operation from now on return only when it is done, and throw its failure,
+  /// unless it is captured or comes from a stream's own work. Waits, events and signals are queued as before,
+  /// so several streams could not be ordered by signals: `signal_support` is `none`.
   virtual void block_launches() = 0;
   [[nodiscard]] virtual bool launches_block() const noexcept = 0;
-  /// An operation that somebody else has enqueued is treated likewise. Nothing unless launches block.
+  /// Treats an operation that another caller has enqueued in the same way. Does nothing unless launches
+  /// block.
   virtual void end_launch(StreamRef stream) = 0;
 
  protected:

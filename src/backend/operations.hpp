@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <span>
 
-/// What the seam's operations are told.
+/// Descriptors of the seam's operations.
 namespace tutti::backend {
 
-/// Of a device, for kernels that take as many as they have work for.
+/// No limit: kernels use as many multiprocessors as they have work for.
 inline constexpr std::uint32_t all_multiprocessors = ~std::uint32_t{0};
 
-/// How a value or bytes travel in `copy`; the kernels behind `fan_out` are a different, finer tool.
+/// Describes a `copy` of rows of bytes.
 struct Copy2D {
   std::byte* target = nullptr;
   std::size_t target_pitch = 0;  ///< bytes from one row to the next; ignored for one row
@@ -40,8 +40,8 @@ struct FanOutSegment {
   std::uint32_t target_count = 0;
 };
 
-/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it
-/// has access to, or pinned host memory. Targets overlap neither one another nor any source.
+/// Describes a multi-segment copy by one kernel. Sources and targets may be memory of the executing device,
+/// of peers it has access to, or pinned host memory. Targets overlap neither one another nor any source.
 struct FanOut {
   std::span<const FanOutSegment> segments;
   std::span<std::byte* const> pointers;  ///< sources are only read
@@ -49,13 +49,13 @@ struct FanOut {
       all_multiprocessors;  ///< that the kernel may hold at a time, at least 1
 };
 
-/// By which operation elements are combined. A plan leaves it open, as it does addresses.
+/// The operation that combines elements. A plan leaves it open, like addresses.
 struct Reducing {
   ReduceKind kind = ReduceKind::sum;
-  /// Of a `premul_sum`: one for all inputs, or one for each.
+  /// For `premul_sum`: one factor for all inputs, or one for each.
   std::span<const double> factors{};
 
-  /// Of the input at `index`.
+  /// Returns the factor of the input at `index`.
   [[nodiscard]] double factor(std::size_t index) const noexcept {
     return factors[factors.size() == 1 ? 0 : index];
   }
@@ -65,12 +65,12 @@ struct Reducing {
 struct OrderedReductionSegment {
   std::uint64_t count = 0;        ///< elements
   std::uint32_t first_input = 0;  ///< index into `OrderedReduction::pointers`; inputs are consecutive entries
-  std::uint32_t first_output = 0;  ///< likewise
+  std::uint32_t first_output = 0;  ///< index into `OrderedReduction::pointers`
 };
 
-/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it, or another
-/// reduction (`reduction.hpp`) that the element type has. An output may be exactly one of its own segment's
-/// inputs; otherwise outputs overlap nothing.
+/// Describes a multi-segment elementwise sum by one kernel, with the arithmetic of `arithmetic.hpp`, or
+/// another reduction (`reduction.hpp`) that the element type has. An output may be exactly one of its own
+/// segment's inputs; otherwise outputs overlap nothing.
 struct OrderedReduction {
   DType dtype = DType::float32;
   Reducing reducing{};
@@ -78,11 +78,11 @@ struct OrderedReduction {
   std::uint32_t output_count = 1;  ///< per segment
   std::span<const OrderedReductionSegment> segments;
   std::span<std::byte* const> pointers;
-  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< as of a `FanOut`
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< see `FanOut`
 };
 
-/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not
-/// negative).
+/// Describes an elementwise copy with conversion between two strided arrays of one shape (strides in
+/// elements, not negative).
 struct Convert {
   std::byte* target = nullptr;
   const std::byte* source = nullptr;
@@ -104,10 +104,10 @@ struct Fill {
 
 enum class Distribution : std::uint8_t { uniform, normal, integers, bernoulli };
 
-/// Fills `count` consecutive elements as `philox.hpp` defines it. Of float16, bfloat16, float32 or float64:
-/// uniform in [first, second), or normal with mean `first` and standard deviation `second`. Of integer types:
-/// `low` and up to `range` - 1 more. Of all types of at most 8 bytes: 1 with a probability of `range` / 2^32,
-/// else 0.
+/// Fills `count` consecutive elements as `philox.hpp` defines it. Types float16, bfloat16, float32 or
+/// float64: uniform in [first, second), or normal with mean `first` and standard deviation `second`. Integer
+/// types: `low` and up to `range` - 1 more. All types of at most 8 bytes: 1 with a probability of `range` /
+/// 2^32, else 0.
 struct RandomFill {
   std::byte* target = nullptr;
   std::size_t count = 0;
@@ -119,8 +119,8 @@ struct RandomFill {
   std::uint64_t range = 0;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< a multiple of 4
-  /// Memory of the executing device, read when the fill runs: the seed, instead of `seed`, and what is added
-  /// to `offset`. nullptr: the seed is `seed`, and nothing is added.
+  /// Memory of the executing device, read when the fill runs: the seed, which replaces `seed`, and a number
+  /// that is added to `offset`. nullptr: `seed` is used, and nothing is added.
   const std::uint64_t* state = nullptr;
 };
 

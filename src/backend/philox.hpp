@@ -41,7 +41,7 @@ struct PhiloxWords {
   std::uint32_t word[4];
 };
 
-/// The Philox4x32-10 bijection.
+/// Computes the Philox4x32-10 bijection.
 [[nodiscard]] TUTTI_HOST_DEVICE inline PhiloxWords philox4x32_10(PhiloxWords counter, std::uint32_t key0,
                                                                  std::uint32_t key1) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -57,7 +57,8 @@ struct PhiloxWords {
   return counter;
 }
 
-/// Words 4 * block to 4 * block + 3 of a subsequence of the stream of `seed`: fills take the first one.
+/// Returns words 4 * block to 4 * block + 3 of a subsequence of the stream of `seed`; fills use the first
+/// one.
 [[nodiscard]] TUTTI_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t seed, std::uint64_t block,
                                                                 std::uint64_t subsequence = 0) noexcept {
   return philox4x32_10(
@@ -66,17 +67,18 @@ struct PhiloxWords {
       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U));
 }
 
-/// Elements of type T that one block gives.
+/// The number of elements of type T in one block.
 template <class T>
 inline constexpr int random_elements_per_block = std::is_same_v<T, double> ? 2 : 4;
 
-/// The same in a fill of some distribution.
+/// The number of elements of one block in a fill of this distribution.
 template <class T, Distribution Kind>
 inline constexpr int random_elements = Kind == Distribution::integers    ? 2
                                        : Kind == Distribution::bernoulli ? 4
                                                                          : random_elements_per_block<T>;
 
-/// How far a fill of `count` elements advances the offset: the words it takes, rounded up to a multiple of 4.
+/// Returns how far a fill of `count` elements advances the offset: the words it takes, rounded up to a
+/// multiple of 4.
 [[nodiscard]] constexpr std::uint64_t random_offset_advance(Distribution distribution, DType dtype,
                                                             std::uint64_t count) noexcept {
   const bool takes_two = distribution == Distribution::integers ||
@@ -85,14 +87,14 @@ inline constexpr int random_elements = Kind == Distribution::integers    ? 2
   return (count / per_block + (count % per_block != 0 ? 1 : 0)) * 4;
 }
 
-/// Of floating-point elements, uniform or normal.
+/// Returns the same for floating-point elements, uniform or normal.
 [[nodiscard]] constexpr std::uint64_t random_offset_advance(DType dtype, std::uint64_t count) noexcept {
   return random_offset_advance(Distribution::uniform, dtype, count);
 }
 
 namespace detail {
 
-/// Natural logarithm of a positive normal number, to about one unit in the last place.
+/// Returns the natural logarithm of a positive normal number, to about one unit in the last place.
 ///
 /// x = 2^e * m with m near 1, and log m = 2 artanh(s), s = (m - 1) / (m + 1), by its power series.
 [[nodiscard]] TUTTI_HOST_DEVICE inline float natural_log(float x) noexcept {
@@ -156,7 +158,7 @@ template <class Real>
   }
 }
 
-/// The direction at `turn32` / 2^32 of a full turn. The reduction to an eighth of a turn is exact, in
+/// Returns the direction at `turn32` / 2^32 of a full turn. The reduction to an eighth of a turn is exact, in
 /// integers; there the power series converge fast.
 [[nodiscard]] TUTTI_HOST_DEVICE inline Direction<float> direction(std::uint32_t turn32) noexcept {
   const std::uint32_t quarter = (turn32 + 0x20000000U) >> 30U;
@@ -183,7 +185,7 @@ template <class Real>
   return turn(Direction<double>{cosine, a * sine}, static_cast<unsigned>(quarter));
 }
 
-/// Bits of the significand, the implicit one included.
+/// Bits of the significand, including the implicit one.
 template <class T>
 inline constexpr unsigned significand_bits = 24;
 template <>
@@ -191,7 +193,7 @@ inline constexpr unsigned significand_bits<Float16> = 11;
 template <>
 inline constexpr unsigned significand_bits<BFloat16> = 8;
 
-/// What a distribution's arithmetic is done in: float64 for itself, float32 for the others.
+/// The type in which a distribution is computed: float64 for itself, float32 for the others.
 template <class T>
 using RandomReal = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -200,7 +202,7 @@ using RandomReal = std::conditional_t<std::is_same_v<T, double>, double, float>;
   return std::uint64_t{high} << 32U | low;
 }
 
-/// In [0, 1), exact in T.
+/// Returns an element in [0, 1), exact in T.
 template <class T>
 [[nodiscard]] TUTTI_HOST_DEVICE inline RandomReal<T> uniform_element(const PhiloxWords& words,
                                                                      int i) noexcept {
@@ -213,7 +215,7 @@ template <class T>
   }
 }
 
-/// Standard normal elements `first` and `first + 1` of a block.
+/// Returns standard normal elements `first` and `first + 1` of a block.
 [[nodiscard]] TUTTI_HOST_DEVICE inline Direction<float> normal_pair(std::uint32_t for_radius,
                                                                     std::uint32_t for_angle) noexcept {
   const float u = static_cast<float>(for_radius) * 0x1p-32F + 0x1p-33F;  // in (0, 1]
@@ -232,7 +234,8 @@ template <class T>
 
 }  // namespace detail
 
-/// The elements of one block, uniform in [low, high). Where rounding would give `high`, the value is `low`.
+/// Computes the elements of one block, uniform in [low, high). If rounding would give `high`, the value is
+/// `low`.
 template <class T>
 TUTTI_HOST_DEVICE inline void uniform_block(std::uint64_t seed, std::uint64_t block, double low, double high,
                                             T (&elements)[random_elements_per_block<T>]) noexcept {
@@ -248,7 +251,7 @@ TUTTI_HOST_DEVICE inline void uniform_block(std::uint64_t seed, std::uint64_t bl
   }
 }
 
-/// The elements of one block, normal with `mean` and `standard_deviation`.
+/// Computes the elements of one block, normal with `mean` and `standard_deviation`.
 template <class T>
 TUTTI_HOST_DEVICE inline void normal_block(std::uint64_t seed, std::uint64_t block, double mean,
                                            double standard_deviation,
@@ -270,7 +273,7 @@ TUTTI_HOST_DEVICE inline void normal_block(std::uint64_t seed, std::uint64_t blo
 
 namespace detail {
 
-/// The upper half of the product.
+/// Returns the upper half of the product.
 [[nodiscard]] TUTTI_HOST_DEVICE inline std::uint64_t high_product(std::uint64_t a, std::uint64_t b) noexcept {
   const std::uint64_t a_low = a & 0xffffffffU;
   const std::uint64_t a_high = a >> 32U;
@@ -282,8 +285,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The elements of one block, of which T is the unsigned type of their size: `low` and up to `range` - 1
-/// more.
+/// Computes the elements of one block: `low` and up to `range` - 1 more. T is the unsigned type of their
+/// size.
 template <class T>
 TUTTI_HOST_DEVICE inline void integer_block(std::uint64_t seed, std::uint64_t block, std::int64_t low,
                                             std::uint64_t range, T (&elements)[2]) noexcept {
@@ -294,8 +297,8 @@ TUTTI_HOST_DEVICE inline void integer_block(std::uint64_t seed, std::uint64_t bl
   }
 }
 
-/// The elements of one block, of which T is the unsigned type of their size: `one` where the word is less
-/// than `range`, else 0.
+/// Computes the elements of one block: `one` where the word is less than `range`, else 0. T is the unsigned
+/// type of their size.
 template <class T>
 TUTTI_HOST_DEVICE inline void bernoulli_block(std::uint64_t seed, std::uint64_t block, std::uint64_t range,
                                               T one, T (&elements)[4]) noexcept {
@@ -303,7 +306,7 @@ TUTTI_HOST_DEVICE inline void bernoulli_block(std::uint64_t seed, std::uint64_t 
   for (int i = 0; i < 4; ++i) elements[i] = words.word[i] < range ? one : T{0};
 }
 
-/// The bits of 1 as an element of `dtype`, which has 8 bytes at most.
+/// Returns the bits of 1 as an element of `dtype`, which has at most 8 bytes.
 [[nodiscard]] constexpr std::uint64_t bits_of_one(DType dtype) noexcept {
   switch (dtype) {
     case DType::float16:

@@ -11,16 +11,16 @@
 
 namespace tutti {
 
-/// FNV-1a, 64 bits. Two texts that differ in one byte alone never have the same one. It is no signature: who
-/// changes bytes on purpose can compute it.
+/// Returns the FNV-1a hash, 64 bits. Two texts that differ in a single byte never have the same hash. It is
+/// no signature: whoever changes bytes on purpose can compute it.
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::span<const std::byte> bytes,
                                             std::uint64_t hash = 0xcbf29ce484222325U) noexcept {
   for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
   return hash;
 }
 
-// Words that processes hand one another as bytes. Their type has a `mark`, which tells it from others, and a
-// first member `checksum`, over the mark and all that follows.
+// Words that processes pass to one another as bytes. Their type has a `mark`, which distinguishes it from
+// others, and a first member `checksum`, over the mark and all that follows.
 
 template <class Words>
 [[nodiscard]] std::uint64_t checksum_of(const Words& words) noexcept {
@@ -38,8 +38,8 @@ void seal(Words words, std::span<std::byte> bytes) noexcept {
   std::memcpy(bytes.data(), &words, sizeof words);
 }
 
-/// Reads the words at the start of `bytes`. Nothing if these are not what `seal` has written of such words:
-/// they are another thing, or were changed.
+/// Reads the words at the start of `bytes`. Returns nothing if `seal` has not written them as such words:
+/// they are another type, or were changed.
 template <class Words>
 [[nodiscard]] std::optional<Words> unsealed(std::span<const std::byte> bytes) noexcept {
   Words words;

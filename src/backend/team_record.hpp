@@ -9,13 +9,14 @@
 
 namespace tutti::backend {
 
-/// What a member notes of the calls that it carries out, so that other ranks can see who has not come to the
-/// same one. It does not know whether a graph will be replayed. All zero at first; one task at a time writes.
+/// A member's notes of the calls that it carries out, by which other ranks see who has not come to the same
+/// one. The member does not know whether a graph will be replayed. All zero at first; one task at a time
+/// writes.
 struct TeamRecord {
   static constexpr std::uint32_t history = 16;
 
-  /// A call's number as records have it: below the mark that its rounds carry (`RoundNumber`), which is 0 for
-  /// one that is made at once.
+  /// Returns a call's number as records have it: combined with the mark that its rounds carry
+  /// (`RoundNumber`), which is 0 for a call that is not captured.
   [[nodiscard]] static constexpr std::uint64_t number_of(std::uint64_t call, bool is_captured) noexcept {
     return is_captured ? RoundNumber::mark_of_replays(call) | call : call;
   }
@@ -29,15 +30,15 @@ struct TeamRecord {
   /// A call whose first task has begun.
   struct alignas(16) Call {
     std::atomic<std::uint64_t> first_round{0};  ///< among all that the team has made, from 1; 0: no call
-    std::atomic<std::uint64_t> number{0};       ///< `number_of` the call
+    std::atomic<std::uint64_t> number{0};       ///< see `number_of`
   };
-  /// Each call is where its first round says. No member comes to a place again before all have left the call
-  /// that was there: they are no more rounds apart than there are slots.
+  /// Each call is at the index of its first round. No member comes to an index again before all have left the
+  /// call that was there: they are no more rounds apart than there are slots.
   std::array<Call, history> calls{};
   /// The latest round of a captured call that has begun, modulo 2^32: it changes as a replay goes on.
   alignas(8) std::atomic<std::uint32_t> latest_round{0};
-  /// Threads of captured calls that have waited for other members for some milliseconds, and still do. 0 as
-  /// long as nobody is late, so that it costs nothing.
+  /// The number of threads of captured calls that have waited for other members for some milliseconds, and
+  /// still do. 0 as long as nobody is late, so that it costs nothing.
   std::atomic<std::uint32_t> waits{0};
 
   [[nodiscard]] Call& of_round(std::uint64_t first_round) noexcept { return calls[first_round % history]; }

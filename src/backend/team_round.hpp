@@ -10,56 +10,55 @@
 #include <cstdint>
 #include <span>
 
-/// Work that devices of several processes do together.
+/// Defines work that devices of several processes do together.
 ///
 /// Every member of a team, a device of some process, has a *window*: memory that all members can read and
 /// write, with flags that the others set and a ring of slots that the member alone fills. Work goes in
 /// *rounds*, numbered alike by all members. In a round a member
 ///
-///  1. puts bytes into its next slot, as soon as everyone has finished the round that used the slot before,
-///  2. tells those who will read them,
+///  1. puts bytes into its next slot, as soon as all have finished the round that used the slot before,
+///  2. signals those who will read them,
 ///  3. waits for those whose slots it reads itself,
-///  4. copies or adds what lies there and in its own memory,
-///  5. tells everyone how far it has come; after a low-latency round, its next part may do so as it begins.
+///  4. copies or adds what is there and in its own memory,
+///  5. publishes to all how far it has come; after a low-latency round, its next part may do so as it begins.
 ///
-/// Bytes may be read where they lie instead, in a *direct* round. In place of steps 1 and 2, a member then
-/// *gives* the others addresses of its own memory, as they know it: it leaves them in its readers' slots of
-/// the round, once everyone has finished the round that used the slots before. (The first two may come in
-/// lines, which say of which round they are: then there is nothing to tell.) The readers may also write to
-/// that memory, what they add, or in place of reading what they copy. At the end a member waits until all its
-/// readers have finished, so that what comes next on its stream may read and write there.
+/// In a *direct* round bytes are read in place. Instead of steps 1 and 2, a member then *exposes* addresses
+/// of its own memory, as the others know it: it writes them to its readers' slots of the round, once all have
+/// finished the round that used the slots before. (The first two may come in lines, which name their round:
+/// then no signal is needed.) The readers may also write to that memory: what they add, or what they would
+/// otherwise read to copy. At the end a member waits until all its readers have finished, so that what comes
+/// next on its stream may read and write there.
 ///
-/// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
-/// second ring in each window, in lines, which say of which round they are. Readers look at the lines
-/// themselves, so there is nothing to tell and nothing to order before step 5. (The idea of NCCL's protocols
-/// LL, whose lines are half as wide as narrow ones, and LL128.) Backends may write the bytes as they are, and
-/// tell the readers as above.
+/// Small messages arrive sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
+/// second ring in each window, in lines, which name their round. Readers poll the lines themselves, so no
+/// signal is needed and nothing has to be ordered before step 5. (The idea of NCCL's protocols LL, whose
+/// lines are half as wide as narrow ones, and LL128.) Backends may write the bytes as they are, and signal
+/// the readers as above.
 ///
-/// A member that hands on the sums it makes in a low-latency round has its part in the next one as a *relay*:
-/// both are given together, and a backend may do them at once, handing on each sum as soon as it is made.
-/// So has one that only takes such sums, if it gave something for them. Others cannot tell.
+/// A member that passes on the sums it makes in a low-latency round has its part in the next one as a
+/// *relay*: both are launched together, and a backend may do them at once, passing on each sum as soon as it
+/// is made. So has a member that only receives such sums, if it sent something for them. Others cannot tell.
 ///
-/// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
+/// A member without work in a round leaves it out; its next part publishes that it has passed it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
 ///
 /// A device that can replay graphs counts the rounds itself. The numbers of `finished` flags begin anew after
-/// 2^32 rounds, and compare as long as they are less than 2^31 apart: so now and then a member says at once
-/// how far it has come. All else says not only which round it is of but of whose call (`RoundNumber`): what
-/// one captured call puts, another one, or a call that is made at once, does not take for its own, but waits.
-/// Each member notes which call it is in (`TeamRecord`), so that hosts find out.
+/// 2^32 rounds, and compare correctly as long as they are less than 2^31 apart: so at milestones a member
+/// publishes at once how far it has come. All other words name not only their round but also its call
+/// (`RoundNumber`): bytes of one captured call are not taken by another call; that one waits. Each member
+/// notes which call it is in (`TeamRecord`), so that hosts can detect this.
 namespace tutti::backend {
 
-/// Where a copy or a sum finds bytes, or a sum for all goes, as it stands in tables of addresses, whose upper
-/// two bits say what the rest is. Addresses of memory are below 2^62.
+/// A place where a copy or a sum finds bytes, or to which a sum is written, as encoded in tables of
+/// addresses. The upper two bits tell what the rest is. Addresses of memory are below 2^62.
 ///  - in a slot or in the own inbox: an address in that of round 0; the round's own is found when it runs;
 ///  - own memory of the member that reads: the address;
-///  - memory that another member gives: the number of its address among all
-///    for which the reader's slot has room, and how far behind that the
-///    bytes are.
+///  - memory that another member exposes: the number of its address among all for which the reader's slot has
+///    room, and the offset of the bytes from it.
 class SourcePlace {
  public:
   static constexpr int offset_bits = 40;
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << offset_bits;  ///< of memory that is given
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << offset_bits;  ///< of exposed memory
   static constexpr std::uint64_t most_addresses = std::uint64_t{1} << (62 - offset_bits);  ///< in a slot
 
   [[nodiscard]] static std::byte* own(std::byte* address) noexcept {
@@ -86,102 +85,106 @@ class SourcePlace {
   static constexpr std::uint64_t exposed_mark = std::uint64_t{1} << 63U;
 };
 
-/// What inboxes of a team are filled with. Lines of both kinds must not share memory: a narrow one's number
-/// of a round lies where a wide one has bytes of messages.
+/// The kind of lines in a team's inboxes. Lines of both kinds must not share memory: a narrow one's number of
+/// a round lies where a wide one has bytes of messages.
 enum class TeamLines : std::uint8_t {
-  narrow,  ///< of 16 bytes, 8 of a message and 8 for the number of the round
-  wide,    ///< of 128 bytes, 120 of a message: between GPUs of NVLink, which keeps them together
+  narrow,  ///< 16 bytes: 8 of a message and 8 for the number of the round
+  wide,    ///< 128 bytes, 120 of a message: between GPUs with NVLink, which keeps them together
 };
-/// A narrow line, or what one of eight lanes has of a wide one, whose last has the number; written and read
-/// at once.
+/// A narrow line, or the part of a wide one that belongs to one of eight lanes, the last of which has the
+/// number; written and read at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
-  /// A `RoundNumber`: none comes twice; but see `invitation_for` and `more_are_exposed`.
+  /// A `RoundNumber`, which never repeats; for other contents see `invitation_for` and `more_are_exposed`.
   std::uint64_t round;
 };
 
-/// What a piece of a message says of itself (`team_links.hpp`).
+/// The description of a piece of a message (`team_links.hpp`).
 struct alignas(16) LinkLabel {
   std::uint64_t bytes;        ///< of the message
   std::uint32_t dtype;        ///< of its elements
   std::uint32_t piece_bytes;  ///< of the piece
 };
 
-/// What lies where in a window: flags, labels and invitations of links, lines of what is given, inboxes,
-/// lines of links, slots, and slots of links (`team_links.hpp`). All but slots are zero at first.
+/// The layout of a window: flags, labels and invitations of links, lines of exposed addresses, inboxes, lines
+/// of links, slots, and slots of links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
-  /// Pieces of each lane of a link that may be under way.
+  /// The most pieces of each lane of a link that may be under way.
   static constexpr std::uint32_t link_slots = 4;
-  /// Slots of links are multiples of so many bytes.
+  /// Slots of links are multiples of this many bytes.
   static constexpr std::uint64_t link_alignment = 128;
-  /// No message goes in smaller pieces, where slots have room for these.
+  /// The smallest piece into which messages are cut, where slots have room for it.
   static constexpr std::uint64_t smallest_link_piece = 4096;
-  /// Pieces that go in lines are multiples of so many bytes, one line for each lane of a warp, and no larger
-  /// than that.
+  /// Pieces that go in lines are multiples of the smallest, one line for each lane of a warp, up to the
+  /// largest.
   static constexpr std::uint64_t smallest_line_piece = 256;
   static constexpr std::uint64_t largest_line_piece = 1024;
-  /// So many of the addresses that a member gives in a round go in lines, and further ones in its slot. The
+  /// The number of addresses that a member exposes in lines in each round; further ones are in its slot. The
   /// line of the first one has its round marked if there are more.
   static constexpr std::uint32_t exposed_lines = 2;
   static constexpr std::uint64_t more_are_exposed = std::uint64_t{1} << 63U;
 
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
-  std::uint64_t inbox_bytes = 0;  ///< likewise; 0: no low-latency rounds
+  std::uint64_t inbox_bytes = 0;  ///< a multiple of `alignment`; 0: no low-latency rounds
   TeamLines lines = TeamLines::narrow;
   std::uint32_t link_lanes = 0;       ///< of each link; 0: there are none
   std::uint64_t link_slot_bytes = 0;  ///< a multiple of `link_alignment`
-  std::uint32_t line_lanes = 0;  ///< further ones of each link, whose pieces go in lines; 0: there are none
+  std::uint32_t line_lanes = 0;       ///< further lanes of each link, whose pieces go in lines; 0: none
 
-  /// Set by member `from` in all windows: the latest round it has behind it.
+  /// Returns the offset of the flag that member `from` sets in all windows to the latest round it has
+  /// finished.
   [[nodiscard]] constexpr std::size_t finished_offset(std::uint32_t from) const noexcept {
     return from * sizeof(SharedFlag);
   }
-  /// Member `from` says here that it has put its bytes for the round, in the window of a member that reads
-  /// its slots: a `RoundNumber`. There is one flag for each slot, one behind the other.
+  /// Returns the offset of the flag by which member `from` says that it has put its bytes for the round, in
+  /// the window of a member that reads its slots: a `RoundNumber`. There is one flag for each slot, one after
+  /// the other.
   [[nodiscard]] constexpr std::size_t ready_offset(std::uint32_t from, std::uint64_t round) const noexcept {
     return (members + from * slot_count + round % slot_count) * sizeof(SharedFlag);
   }
-  /// Likewise in all windows, of a direct round: that it has read what it was given, or written there.
+  /// Returns the offset of the flag by which a member says, in all windows, that it has read what was exposed
+  /// to it in a direct round, or written there.
   [[nodiscard]] constexpr std::size_t taken_offset(std::uint32_t by, std::uint64_t round) const noexcept {
     return ready_offset(members + by, round);
   }
-  /// Rounds from one milestone to the next.
+  /// The number of rounds between milestones.
   static constexpr std::uint32_t milestone_distance = std::uint32_t{1} << 29U;
-  /// Whether a member that comes from `before` to `finished` rounds says so at once.
+  /// Returns true if a member that goes from `before` to `finished` rounds must publish that at once.
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
     return before / milestone_distance != finished / milestone_distance;
   }
-  /// Lanes of lines are numbered after the others.
+  /// Returns the number of lanes; lanes of lines are numbered after the others.
   [[nodiscard]] constexpr std::uint32_t all_link_lanes() const noexcept { return link_lanes + line_lanes; }
-  /// Set by member `from` in the window of the member that receives: how many pieces it has put in the lane,
-  /// which is none of lines.
+  /// Returns the offset of the number of pieces that member `from` has put in the lane, in the window of the
+  /// receiver. Not for lanes of lines.
   [[nodiscard]] constexpr std::size_t link_ready_offset(std::uint32_t from,
                                                         std::uint32_t lane) const noexcept {
     return round_flags_end() + (from * link_lanes + lane) * sizeof(SharedFlag);
   }
-  /// Set by member `by` in the window of the member that sends: how many pieces it has taken out of the lane.
+  /// Returns the offset of the number of pieces that member `by` has taken out of the lane, in the window of
+  /// the sender.
   [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
     return link_ready_offset(members, 0) + (by * all_link_lanes() + lane) * sizeof(SharedFlag);
   }
-  /// Where member `from` puts the label of the piece of so many pieces before it in the lane, in the window
-  /// of the member that receives.
+  /// Returns the offset of the label of the piece that `before` pieces precede in the lane, which member
+  /// `from` writes in the window of the receiver.
   [[nodiscard]] constexpr std::size_t link_label_offset(std::uint32_t from, std::uint32_t lane,
                                                         std::uint32_t before) const noexcept {
     const std::size_t label = (std::size_t{from} * link_lanes + lane) * link_slots + before % link_slots;
     static_assert(link_slots * sizeof(LinkLabel) == sizeof(SharedFlag), "a lane's labels are not a line");
     return link_taken_offset(members, 0) + label * sizeof(LinkLabel);
   }
-  /// Where member `by` puts the invitations to what it receives by the lane, in the window of the member that
-  /// sends: a `TeamLine`, in as much room as a flag has. Behind it the sender may write which it has taken.
+  /// Returns the offset of the invitations of member `by` for what it receives by the lane, in the window of
+  /// the sender: a `TeamLine`, in the space of a flag. After it the sender may note which it has taken.
   [[nodiscard]] constexpr std::size_t link_invitation_offset(std::uint32_t by,
                                                              std::uint32_t lane) const noexcept {
     return link_label_offset(members, 0, 0) + (by * link_lanes + lane) * sizeof(SharedFlag);
   }
-  /// Where member `from` tells a reader an address that it gives in a round, one of the first, in the
-  /// reader's window.
+  /// Returns the offset of the line in which member `from` tells a reader one of the first addresses that it
+  /// exposes in a round, in the reader's window.
   [[nodiscard]] constexpr std::size_t exposed_line_offset(std::uint32_t from, std::uint64_t round,
                                                           std::uint32_t index) const noexcept {
     const std::size_t giver = round % slot_count * members + from;
@@ -198,26 +201,26 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint32_t line_bytes() const noexcept {
     return lines == TeamLines::narrow ? 16 : 128;
   }
-  /// Of a message.
+  /// Returns the bytes of a message in a line.
   [[nodiscard]] constexpr std::uint32_t line_data_bytes() const noexcept { return line_bytes() - 8; }
-  /// What so many bytes of messages take in an inbox.
+  /// Returns the size of so many bytes of messages in an inbox.
   [[nodiscard]] constexpr std::uint64_t in_lines(std::uint64_t bytes) const noexcept {
     return (bytes + line_data_bytes() - 1) / line_data_bytes() * line_bytes();
   }
-  /// Bytes of messages in an inbox.
+  /// Returns the most bytes of messages in an inbox.
   [[nodiscard]] constexpr std::uint64_t most_in_inbox() const noexcept {
     return inbox_bytes / line_bytes() * line_data_bytes();
   }
-  /// Messages start behind a multiple of so many bytes of messages.
+  /// Returns the alignment of messages, in bytes of messages.
   [[nodiscard]] constexpr std::uint64_t message_alignment() const noexcept {
     return lines == TeamLines::narrow ? 16 : line_data_bytes();
   }
-  /// What the lines of so many bytes of a piece take.
+  /// Returns the size of the lines of a piece of so many bytes.
   [[nodiscard]] static constexpr std::uint64_t bytes_in_lines(std::uint64_t bytes) noexcept {
     return bytes / sizeof(TeamLine::data) * sizeof(TeamLine);
   }
-  /// Where member `from` puts the lines of the piece of so many pieces before it in a lane of lines, in the
-  /// window of the member that receives.
+  /// Returns the offset of the lines of the piece that `before` pieces precede in a lane of lines, which
+  /// member `from` writes in the window of the receiver.
   [[nodiscard]] constexpr std::size_t link_lines_offset(std::uint32_t from, std::uint32_t lane,
                                                         std::uint32_t before) const noexcept {
     const std::size_t piece =
@@ -230,14 +233,14 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint64_t round) const noexcept {
     return round % slot_count * slot_bytes;
   }
-  /// Where member `from` puts the piece of so many pieces before it in the lane, in the window of the member
-  /// that receives.
+  /// Returns the offset of the slot of the piece that `before` pieces precede in the lane, which member
+  /// `from` writes in the window of the receiver.
   [[nodiscard]] constexpr std::size_t link_slot_offset(std::uint32_t from, std::uint32_t lane,
                                                        std::uint32_t before) const noexcept {
     const std::size_t slot = (std::size_t{from} * link_lanes + lane) * link_slots + before % link_slots;
     return slots_offset() + slot_count * slot_bytes + slot * link_slot_bytes;
   }
-  /// How a message of so many bytes is cut: both sides know them, and nothing else of one another. Piece i
+  /// Returns the bytes of each piece of a message of so many bytes: this is all that both sides know. Piece i
   /// goes by lane i modulo their number. A message without bytes is one piece without bytes.
   [[nodiscard]] constexpr std::uint64_t link_piece_bytes(std::uint64_t bytes) const noexcept {
     return piece_bytes(bytes, link_lanes, smallest_link_piece, link_slot_bytes);
@@ -245,26 +248,28 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint64_t link_pieces(std::uint64_t bytes) const noexcept {
     return pieces_of(bytes, link_piece_bytes(bytes));
   }
-  /// Messages of no more bytes go in lines, if there are lanes for them: all of one can be under way at once.
+  /// Returns the size up to which messages go in lines, if there are lanes for them: all of one can be under
+  /// way at once.
   [[nodiscard]] constexpr std::uint64_t most_in_lines() const noexcept {
     return line_lanes * link_slots * largest_line_piece;
   }
   [[nodiscard]] constexpr bool goes_in_lines(std::uint64_t bytes) const noexcept {
     return line_lanes != 0 && bytes <= most_in_lines();
   }
-  /// What goes in lines of a message of so many bytes: all or nothing.
+  /// Returns how much of a message of so many bytes goes in lines: all or nothing.
   [[nodiscard]] constexpr std::uint64_t line_bytes(std::uint64_t bytes) const noexcept {
     return goes_in_lines(bytes) ? bytes : 0;
   }
-  /// How that is cut; as above, piece i goes by lane i modulo their number, and nothing is a piece as well.
+  /// Returns the bytes of each piece in lines; as above, piece i goes by lane i modulo their number, and
+  /// nothing is a piece as well.
   [[nodiscard]] constexpr std::uint64_t line_piece_bytes(std::uint64_t bytes) const noexcept {
     return piece_bytes(bytes, line_lanes, smallest_line_piece, largest_line_piece);
   }
   [[nodiscard]] constexpr std::uint64_t line_pieces(std::uint64_t bytes) const noexcept {
     return pieces_of(bytes, line_piece_bytes(bytes));
   }
-  /// Of a message of so many bytes that goes where it is received: the share of each lane that has pieces of
-  /// others of its length. The last lanes may have less, or nothing.
+  /// Returns the share of each lane of a message that is written directly to the receiver's memory. The last
+  /// lanes may have less, or nothing.
   [[nodiscard]] constexpr std::uint64_t link_share_bytes(std::uint64_t bytes) const noexcept {
     const std::uint64_t pieces = link_pieces(bytes);
     const std::uint64_t lanes = pieces < link_lanes ? pieces : link_lanes;
@@ -273,19 +278,19 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return (link_slot_offset(members, 0, 0) + alignment - 1) / alignment * alignment;
   }
-  /// How many addresses a member can give in a round.
+  /// Returns the most addresses that a member can expose in a round.
   [[nodiscard]] constexpr std::uint32_t most_exposed() const noexcept {
     const std::uint64_t in_slot = slot_bytes / sizeof(std::byte*);
     const std::uint64_t all = in_slot < SourcePlace::most_addresses ? in_slot : SourcePlace::most_addresses;
     return static_cast<std::uint32_t>(all / members);
   }
-  /// Where in a slot the addresses that member `from` gives begin.
+  /// Returns the offset in a slot of the addresses that member `from` exposes.
   [[nodiscard]] constexpr std::size_t exposed_offset(std::uint32_t from) const noexcept {
     return std::size_t{from} * most_exposed() * sizeof(std::byte*);
   }
 
  private:
-  /// What each lane gets if all get the same, in whole multiples of `smallest`, but no more than `largest`.
+  /// Returns an equal share for each lane, in whole multiples of `smallest`, but no more than `largest`.
   [[nodiscard]] static constexpr std::uint64_t piece_bytes(std::uint64_t bytes, std::uint32_t lanes,
                                                            std::uint64_t smallest,
                                                            std::uint64_t largest) noexcept {
@@ -294,12 +299,12 @@ struct TeamWindowLayout {
     const std::uint64_t wanted = whole < smallest ? smallest : whole;
     return wanted < largest ? wanted : largest;
   }
-  /// How many pieces of that length there are: one at least.
+  /// Returns the number of pieces of that length: at least one.
   [[nodiscard]] static constexpr std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t piece) noexcept {
     return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
   }
   [[nodiscard]] constexpr std::size_t round_flags_end() const noexcept { return taken_offset(members, 0); }
-  /// The flags, and the labels, are before them.
+  /// Returns the end of the invitations, which follow the flags and labels.
   [[nodiscard]] constexpr std::size_t link_invitations_end() const noexcept {
     return link_invitation_offset(members, 0);
   }
@@ -307,27 +312,27 @@ struct TeamWindowLayout {
 
 static_assert(TeamRecord::history > TeamWindowLayout::slot_count);
 
-/// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
+/// The counters of a member's device, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
-  /// Of the running task, how many parts of it have come to its end: with `done`, one number of 64 bits.
+  /// The number of parts of the running task that have ended: with `done`, one number of 64 bits.
   alignas(8) std::uint32_t parts_done = 0;
-  std::atomic<std::uint32_t> done{0};    ///< what `TeamRound::counts_done` asks for
+  std::atomic<std::uint32_t> done{0};    ///< see `TeamRound::counts_done`
   alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over, or whose last task has begun
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
-  std::uint32_t arrived = 0;  ///< parts of the running task that have begun, or come to its end or its middle
+  std::uint32_t arrived = 0;  ///< parts of the running task that have begun, or reached its end or its middle
   TeamRecord record{};
 
-  /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
-  /// then, how many have been received.
+  /// Returns the size with the counters of links, which follow: how many pieces each lane has sent to each
+  /// other member, and then, how many it has received.
   [[nodiscard]] static constexpr std::size_t bytes_with_links(const TeamWindowLayout& layout) noexcept {
     return sizeof(TeamCounters) +
            std::size_t{2} * layout.members * layout.all_link_lanes() * sizeof(std::uint32_t);
   }
 };
 
-/// Multiprocessors of a GPU that a part takes at most, a block on each: a thousand warps in all are enough
-/// loads in flight to keep NVLink busy.
+/// The most multiprocessors of a GPU that a part takes, with a block on each: a thousand warps in all are
+/// enough loads in flight to keep NVLink busy.
 inline constexpr std::uint32_t most_team_blocks = 86;
 
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round
@@ -336,56 +341,59 @@ inline constexpr std::uint32_t most_team_blocks = 86;
 ///
 /// In a low-latency round every segment is a single row, and each message starts at
 /// `TeamWindowLayout::message_alignment`. Wide lines divide elements of 16 bytes, so they carry no product of
-/// complex128.
-/// An output of `reductions` may share memory with its own input; and if some of what is put is such an
-/// input, then segment by segment all of it is. In a direct round, a segment may have several outputs, which
-/// then are places (`SourcePlace`), in own memory or in what others give.
-/// A target of `copies` may be what is put: in a round through slots if the member is among its own readers
-/// and sources; in a low-latency round if `puts` and the first of `copies` are equally long, segment by
-/// segment, and each of these either writes what the same segment puts, or memory of which nothing is put.
+/// complex128. An output of `reductions` may share memory with its own input; and if some of what is put is
+/// such an input, then segment by segment all of it is. In a direct round, a segment may have several
+/// outputs, which then are places (`SourcePlace`), in own memory or in memory that others expose. A target of
+/// `copies` may be what is put: in a round through slots if the member is among its own readers and sources;
+/// in a low-latency round if `puts` and the first of `copies` are equally long, segment by segment, and each
+/// of these writes either what the same segment puts, or memory of which nothing is put.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
   std::uint32_t member = 0;
-  TeamCounters* counters = nullptr;   ///< memory of the member's device
-  std::uint64_t rounds_before = 0;    ///< of the calls before this one, but for replays of graphs
-  std::uint64_t call = 0;             ///< its number among all calls, the same for all members
-  bool is_captured = false;           ///< the call: it is carried out whenever its graph is launched
-  TeamRecord* record = nullptr;       ///< in registered memory; on GPUs that of `counters`; nullptr: none
-  AbortWord* abort = nullptr;         ///< in registered memory; once it is set, nothing waits any more
-  std::uint32_t process = 0;          ///< the calling one's number, for `abort`
-  std::uint32_t teams_on_device = 1;  ///< whose rounds may wait there at once
-  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< as of a `FanOut`
+  TeamCounters* counters = nullptr;  ///< memory of the member's device
+  std::uint64_t rounds_before = 0;   ///< rounds of the calls before this one, except replays of graphs
+  std::uint64_t call = 0;            ///< number of the call among all calls, the same for all members
+  bool is_captured = false;      ///< the call is captured: it is carried out whenever its graph is launched
+  TeamRecord* record = nullptr;  ///< in registered memory; on GPUs that of `counters`; nullptr: none
+  AbortWord* abort = nullptr;    ///< in registered memory; ends all waits once it is set
+  std::uint32_t process = 0;     ///< the calling process's number, for `abort`
+  std::uint32_t teams_on_device = 1;  ///< the most teams whose rounds may wait there at once
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< see `FanOut`
 
   std::uint32_t round = 1;     ///< of the call, from 1
-  std::uint32_t finished = 1;  ///< up to which of the call's rounds the member has come afterwards
+  std::uint32_t finished = 1;  ///< the round of the call that the member has reached afterwards
   bool ends_call = true;       ///< the call has `finished` rounds
 
-  bool is_low_latency = false;             ///< through inboxes instead of slots
-  bool is_direct = false;                  ///< nobody puts: sources give, as does who has readers
-  bool writes_exposed = false;             ///< of a direct round: members write to what others give
-  FanOut puts;                             ///< from own memory into the own slot, or into readers' inboxes
-  std::span<const std::uint32_t> readers;  ///< members who read it; directly, to whom it gives
-  std::span<const std::uint32_t> sources;  ///< members whose messages are read; directly, who give
-  /// To own memory. In a direct round targets are places as well (`SourcePlace`): those of a segment are all
-  /// in own memory, or there is one, in what another member gives.
+  bool is_low_latency = false;  ///< through inboxes instead of slots
+  bool is_direct = false;       ///< nobody puts: sources expose memory, as do members with readers
+  bool writes_exposed = false;  ///< in a direct round: members write to memory that others expose
+  FanOut puts;                  ///< from own memory into the own slot, or into readers' inboxes
+  std::span<const std::uint32_t>
+      readers;  ///< members who read what is put; in a direct round, to whom it exposes memory
+  std::span<const std::uint32_t>
+      sources;  ///< members whose messages are read; in a direct round, who expose memory
+  /// Copies to own memory. In a direct round targets are places as well (`SourcePlace`): those of a segment
+  /// are all in own memory, or there is one, in memory that another member exposes.
   FanOut copies;
-  /// To own memory, and where there are several outputs, to what others give; or else `copies`.
+  /// Reductions to own memory, and where there are several outputs, to memory that others expose; either
+  /// these or `copies`.
   OrderedReduction reductions;
 
-  std::uint32_t exposed_count = 0;           ///< addresses for each reader, instead of puts
-  std::span<std::byte* const> exposed = {};  ///< by reader: what it is given, on GPUs aligned to 16 bytes
+  std::uint32_t exposed_count = 0;  ///< exposed addresses for each reader, instead of puts
+  std::span<std::byte* const> exposed =
+      {};  ///< by reader: the exposed addresses, on GPUs aligned to 16 bytes
 
-  /// The part in the low-latency round after this one; nullptr: none. It puts what `reductions` make here,
-  /// segment by segment, or nothing, and has only copies besides. What these overwrite is not put here, or
-  /// comes back in sums of just these bytes.
+  /// The part in the low-latency round after this one; nullptr: none. It puts the results of `reductions`,
+  /// segment by segment, or nothing, and has only copies besides. Memory that these overwrite is not put
+  /// here, or comes back in sums of just these bytes.
   const TeamRound* relay = nullptr;
 
-  /// In registered memory, set to `done_value` at the end; nullptr: none.
+  /// A flag in registered memory, set to `done_value` at the end; nullptr: none.
   SharedFlag* done = nullptr;
   std::uint32_t done_value = 0;
-  /// Brings `TeamCounters::done` to `done_value` at the end. That is sooner done than to set a flag, and
-  /// orders nothing: only whoever waits for the stream sees what the round has done.
+  /// Sets `TeamCounters::done` to `done_value` at the end. That is faster than setting a flag, and orders
+  /// nothing: the round's results are visible only to those who wait for the stream.
   bool counts_done = false;
 };
 

@@ -9,7 +9,7 @@
 
 namespace tutti::backend {
 
-/// What can be read of a device beside its work; units as in `tutti/telemetry.hpp`.
+/// A quantity that can be read from a device while it works; units as in `tutti/telemetry.hpp`.
 enum class Gauge : std::uint8_t {
   utilization,
   memory_usage,
@@ -19,7 +19,7 @@ enum class Gauge : std::uint8_t {
   memory_clock_rate
 };
 
-/// The function that reads it.
+/// Returns the name of the public function that reads it.
 [[nodiscard]] constexpr std::string_view name_of(Gauge gauge) noexcept {
   switch (gauge) {
     case Gauge::utilization:
@@ -38,7 +38,8 @@ enum class Gauge : std::uint8_t {
   return "unknown";
 }
 
-/// How devices fare, whichever process uses them. Throws Error(unsupported) where nothing tells it.
+/// Reads the state of devices, whichever process uses them. Throws Error(unsupported) if the system does not
+/// provide it.
 class TelemetryCalls {
  public:
   TelemetryCalls(const TelemetryCalls&) = delete;

@@ -18,31 +18,31 @@ struct WatchedAccess {
   bool writes = false;
 };
 
-/// What comes later on one stream of a meeting follows what another had queued before the meeting. Indices of
-/// its streams.
+/// An order that a meeting makes: later work on stream `later` follows what `earlier` had queued before the
+/// meeting. Indices of the meeting's streams.
 struct MeetingOrder {
   std::size_t earlier = 0;
   std::size_t later = 0;
 };
 
-/// What the seam does not see by itself, told to who watches whether streams' accesses to memory are in an
-/// order (`stream_sanitizer/`). Backends do not care.
+/// Reports what the seam's other calls do not show to the stream sanitizer (`stream_sanitizer/`), which
+/// checks that accesses to memory are ordered. Backends ignore it.
 class WatchCalls {
  public:
   WatchCalls(const WatchCalls&) = delete;
   WatchCalls& operator=(const WatchCalls&) = delete;
 
-  /// Whether anybody watches: the calls below are for then. Stays as it is.
+  /// Returns true if somebody watches; only then are the calls below needed. Does not change.
   [[nodiscard]] virtual bool is_watched() const noexcept { return false; }
-  /// An allocator has handed out these bytes, or got them back.
+  /// These report that an allocator has handed out these bytes, or got them back.
   virtual void memory_taken(const void* /*address*/, std::size_t /*bytes*/) noexcept {}
   virtual void memory_given_back(const void* /*address*/, std::size_t /*bytes*/) noexcept {}
-  /// Work that is queued on `stream` past the seam, next or just now, accesses this. `what` is its name. May
-  /// throw, as calls that enqueue work.
+  /// Reports accesses of work that is queued on `stream` without these calls, next or just now. `what` is its
+  /// name. May throw, like calls that enqueue work.
   virtual void accesses(StreamRef /*stream*/, std::string_view /*what*/,
                         std::span<const WatchedAccess> /*touched*/) {}
-  /// Streams are about to get work that waits for one another in ways the seam does not see: remembers what
-  /// each has queued, until `end_meeting` is told which follow which.
+  /// Prepares for work on the streams that will wait for one another in ways the seam does not see: remembers
+  /// what each stream has queued, until `end_meeting` says which follow which.
   [[nodiscard]] virtual std::shared_ptr<void> begin_meeting(std::span<const StreamRef> /*streams*/) {
     return nullptr;
   }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-/// The arithmetic of sums, the same source for CPU and GPU so that results agree bit for bit.
+/// Defines the arithmetic of sums, the same source for CPU and GPU so that results agree bit for bit.
 ///
 /// Accumulator types: float16, bfloat16 and the float8 formats add in float32 and round once, at the end;
 /// float32, float64 and the complex types add in themselves, componentwise; integers wrap around modulo
@@ -31,8 +31,7 @@ struct ComplexSum {
   return value == value ? value : std::bit_cast<double>(0x7fffffffffffffffULL);
 }
 
-/// How elements of storage type T are summed. `Storage` is what kernels load and store (bit-compatible with
-/// T).
+/// Sums elements of storage type T. `Storage` is what kernels load and store (bit-compatible with T).
 template <class T>
 struct SumOf {  // integers
   using Storage = T;

@@ -7,11 +7,11 @@
 #include <limits>
 #include <type_traits>
 
-/// How a value of one element type becomes one of another, the same source for CPU and GPU so that results
-/// agree bit for bit.
+/// Converts values from one element type to another, the same source for CPU and GPU so that results agree
+/// bit for bit.
 ///
 ///  - The same type: the bytes move, NaN payloads and odd bools included.
-///  - To bool: is it different from zero; for complex, is either part. NaN is.
+///  - To bool: true if the value is different from zero; for complex, if either part is. NaN is.
 ///  - Integer or bool to integer: modulo 2^bits. Bool counts as 0 or 1.
 ///  - Floating point to integer: truncated towards zero, saturated at the ends of the range; NaN becomes 0.
 ///  - To float32 and float64: rounded to nearest, ties to even. To the smaller formats: the same, by way of
@@ -30,7 +30,7 @@ inline constexpr bool is_complex_element<std::complex<Real>> = true;
 template <class T>
 inline constexpr bool is_small_float = std::is_base_of_v<SumOfSmallFloat<T>, SumOf<T>>;
 
-/// A number in the simplest type that holds every value of `From`: std::int64_t, float or double.
+/// Returns a number in the simplest type that holds every value of `From`: std::int64_t, float or double.
 template <class From>
 [[nodiscard]] TUTTI_HOST_DEVICE inline auto widen(typename SumOf<From>::Storage value) noexcept {
   if constexpr (std::is_same_v<From, bool>) {
@@ -77,7 +77,7 @@ template <class To, class Wide>
 
 }  // namespace detail
 
-/// `value`, which holds a `From`, as a `To`; both in the storage types of `SumOf`.
+/// Converts `value` from `From` to `To`; both are in the storage types of `SumOf`.
 template <class To, class From>
 [[nodiscard]] TUTTI_HOST_DEVICE inline typename SumOf<To>::Storage convert_value(
     typename SumOf<From>::Storage value) noexcept {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
-/// The arithmetic of reductions by any operation, in the types of sums (`arithmetic.hpp`), and like it the
-/// same source for CPU and GPU. `ReduceKind` says what each operation does.
+/// Defines the arithmetic of reductions by any operation, in the types of sums (`arithmetic.hpp`), and like
+/// it the same source for CPU and GPU. `ReduceKind` says what each operation does.
 namespace tutti::backend {
 
 template <class T>
@@ -18,7 +18,7 @@ inline constexpr bool is_complex_element = false;
 template <class Real>
 inline constexpr bool is_complex_element<std::complex<Real>> = true;
 
-/// Whether elements of type T have the operation.
+/// Returns true if elements of type T have the operation.
 template <class T>
 [[nodiscard]] TUTTI_HOST_DEVICE constexpr bool has_operation(ReduceKind kind) noexcept {
   switch (kind) {
@@ -35,7 +35,7 @@ template <class T>
     case ReduceKind::bor:
     case ReduceKind::bxor:
       return std::integral<T>;
-    case ReduceKind::compiled:  // what is compiled brings its own arithmetic
+    case ReduceKind::compiled:  // compiled operations bring their own arithmetic
       break;
   }
   return false;
@@ -61,7 +61,7 @@ struct ReductionOf {
     }
   }
 
-  /// Of elements that have the operation.
+  /// Combines two elements; T must have the operation.
   template <ReduceKind kind>
   static TUTTI_HOST_DEVICE Accumulator combine(Accumulator a, Accumulator b) noexcept {
     if constexpr (!has_operation<T>(kind)) {
@@ -85,7 +85,7 @@ struct ReductionOf {
 
   static TUTTI_HOST_DEVICE Storage store(Accumulator value) noexcept { return SumOf<T>::store(value); }
 
-  /// A sum of `count` elements, divided by that.
+  /// Returns a sum of `count` elements divided by `count`.
   static TUTTI_HOST_DEVICE Accumulator mean(Accumulator sum, std::uint32_t count) noexcept {
     if constexpr (std::is_same_v<T, bool>) {
       return sum;
@@ -93,7 +93,7 @@ struct ReductionOf {
       using Real = decltype(sum.real);
       return {sum.real / static_cast<Real>(count), sum.imaginary / static_cast<Real>(count)};
     } else if constexpr (std::integral<T>) {
-      // As wide as both numbers need; and no more, as GPUs divide 64 bits slowly.
+      // The type is as wide as both numbers need, and no wider, as GPUs divide 64 bits slowly.
       using Wide = std::conditional_t<sizeof(T) == 8, std::int64_t,
                                       std::conditional_t<sizeof(T) == 4, std::int64_t, std::int32_t>>;
       return static_cast<Accumulator>(static_cast<Wide>(static_cast<T>(sum)) / static_cast<Wide>(count));
@@ -123,23 +123,23 @@ struct ReductionOf {
       return a * b;
     }
   }
-  /// -0 is less than +0, and NaN is less than all else. Nothing here branches, so that loops over it can be
-  /// vectorised.
+  /// Returns the lesser element: -0 is less than +0, and NaN is less than all else. Nothing here branches, so
+  /// that loops over it can be vectorised.
   static TUTTI_HOST_DEVICE Accumulator least(Accumulator a, Accumulator b) noexcept {
     if constexpr (std::is_same_v<T, bool>) {
       return a && b;
     } else if constexpr (std::integral<T>) {
       return static_cast<T>(a) < static_cast<T>(b) ? a : b;
     } else {
-      // Where one is NaN, or they are equal, these are b and a; else they are the same. So their bits
-      // together are those of a NaN, of -0 if one is that, and of the least in all other cases.
+      // If one is NaN, or they are equal, these are b and a; otherwise both are the lesser. So the union of
+      // their bits is a NaN, or -0 if one is that, or the lesser in all other cases.
       using Bits = std::conditional_t<sizeof(Accumulator) == 8, std::uint64_t, std::uint32_t>;
       const auto second = std::bit_cast<Bits>(a < b ? a : b);
       const auto first = std::bit_cast<Bits>(b < a ? b : a);
       return std::bit_cast<Accumulator>(first | second);
     }
   }
-  /// Likewise, and NaN is greater than all else.
+  /// Returns the greater element, where NaN is greater than all else.
   static TUTTI_HOST_DEVICE Accumulator greatest(Accumulator a, Accumulator b) noexcept {
     if constexpr (std::is_same_v<T, bool>) {
       return a || b;
