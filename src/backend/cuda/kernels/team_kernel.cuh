@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     }
   }
   if (block_gives_up(gave_up, task.counters)) {
-    if (is_first_warp && !state.gave_up) part.take_back();  // else it has given nothing
+    if (is_first_warp && !state.gave_up) part.withdraw();  // else it has given nothing
     return;
   }
   const TeamSources where{part, shift, at_hand};
