@@ -71,7 +71,7 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
       puts_(task.puts),
       readers_(task.readers.begin(), task.readers.end()),
       copies_(task.copies),
-      given_count_(task.exposed_count),
+      exposed_count_(task.exposed_count),
       exposed_(task.exposed.begin(), task.exposed.end()),
       done_(task.done),
       done_value_(task.done_value),
@@ -135,7 +135,7 @@ void TeamPart::put(Translation& translation) const {
   if (!puts_.empty()) translation.add(window_);
   puts_.run(translation, std::identity(), [shift](std::byte* target) { return target + shift; });
   for (std::size_t i = 0; i < readers_.size(); ++i) {
-    const auto addresses = std::as_bytes(std::span(exposed_).subspan(i * given_count_, given_count_));
+    const auto addresses = std::as_bytes(std::span(exposed_).subspan(i * exposed_count_, exposed_count_));
     translation.begin_segment();
     std::byte* const slot =
         windows_[readers_[i]] + layout_.slots_offset() + shift + layout_.exposed_offset(member_);

@@ -71,7 +71,7 @@ class TeamPart {
   TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> window, RoundCount rounds);
 
   [[nodiscard]] bool takes() const noexcept { return waits_ || !copies_.empty() || reductions_; }
-  [[nodiscard]] bool exposes() const noexcept { return given_count_ != 0; }
+  [[nodiscard]] bool exposes() const noexcept { return exposed_count_ != 0; }
   /// Before `put`: everybody has read what it overwrites.
   [[nodiscard]] std::span<const Condition> until_free() const noexcept { return until_free_; }
   /// Before `take`: what it reads has arrived.
@@ -139,7 +139,7 @@ class TeamPart {
   std::vector<std::uint32_t> readers_;
   FanOutWork copies_;
   std::optional<OrderedReductionWork> reductions_;  ///< or else `copies_`
-  std::uint32_t given_count_;
+  std::uint32_t exposed_count_;
   std::vector<std::byte*> exposed_;  ///< by reader
   SharedFlag* done_;
   std::uint32_t done_value_;
