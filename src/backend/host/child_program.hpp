@@ -7,18 +7,18 @@
 
 namespace tutti::backend::host {
 
-/// How a program that was run has ended.
+/// The end of a program that was run.
 struct ChildEnd {
-  int start_error = 0;        ///< why it could not be started, an errno; 0 if it was
-  std::optional<int> status;  ///< as `waitpid` gives it; nothing if the system does not tell
-  std::string output;         ///< the beginning of what it printed
+  int start_error = 0;        ///< the errno if it could not be started; 0 if it was
+  std::optional<int> status;  ///< as from `waitpid`; nothing if the system does not tell
+  std::string output;         ///< the beginning of its output
 };
 
-/// Runs a program, named by a path or as PATH finds it, and waits for its end. Thread-safe.
+/// Runs a program, named by a path or found in PATH, and waits for its end. Thread-safe.
 ///
 /// It gets the environment without the variables that begin with "TUTTI_", one of which is a secret, and
 /// files that are open without O_CLOEXEC; its messages are in English, no signal is blocked, and SIGCHLD,
-/// SIGPIPE and SIGXFSZ are not ignored. Its input is empty. The system does not tell how it ended where the
+/// SIGPIPE and SIGXFSZ are not ignored. Its input is empty. The system does not tell how it ended if the
 /// process ignores SIGCHLD, or waits for all its children.
 [[nodiscard]] ChildEnd run_program(const std::vector<std::string>& words);
 

@@ -13,8 +13,7 @@
 
 namespace tutti::backend {
 
-/// The part of virtual devices that has no counterpart on GPUs (see `tutti/virtual_devices.hpp` for the
-/// contracts).
+/// Controls what virtual devices have and GPUs do not (see `tutti/virtual_devices.hpp` for the contracts).
 class VirtualMachineControl {
  public:
   virtual ~VirtualMachineControl() = default;
@@ -23,7 +22,7 @@ class VirtualMachineControl {
   [[nodiscard]] virtual std::uint64_t operations_enqueued() const = 0;
   virtual void set_interleaving_seed(std::optional<std::uint64_t> seed) = 0;
   [[nodiscard]] virtual std::optional<std::uint64_t> interleaving_seed() const = 0;
-  /// Whether calls that queue a kernel return only when it has ended, as they do on GPUs under some tools.
+  /// Makes calls that queue a kernel return only when it has ended, as on GPUs under some tools.
   virtual void set_blocking_launches(bool block) = 0;
   virtual void launch(StreamRef stream, std::string_view name,
                       std::span<const virtual_devices::Access> accesses,

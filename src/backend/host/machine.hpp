@@ -51,7 +51,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   void enable_peer_access(int device, int peer) override;
   void synchronize_device(int device) override;
 
-  // Backend: telemetry, of which there is none.
+  // Backend: telemetry, which virtual devices do not have.
   [[nodiscard]] int read_gauge(int device, Gauge gauge) override;
   [[nodiscard]] ThrottleReasons throttle_reasons(int device) override;
   [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override;
@@ -81,7 +81,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
-  /// No other stream gets the handle while there is unfinished work.
+  /// Returns the handle: no other stream gets it while there is unfinished work.
   [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override {
     return reinterpret_cast<std::uintptr_t>(stream.handle);
   }
@@ -129,7 +129,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   // CodeCalls.
   [[nodiscard]] std::string code_target(int /*device*/) override { return "this machine"; }
   [[nodiscard]] std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) override;
-  void load(int /*device*/, const CompiledCode& /*code*/) override {}  // they share what is compiled
+  void load(int /*device*/, const CompiledCode& /*code*/) override {}  // all devices share compiled code
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
 
@@ -173,33 +173,33 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   /// Throws if an injected fault says so.
   void require_event(int device);
   void reap_retired_streams();
-  /// Blocks the host.
+  /// Waits until the stream has reached `position`.
   void wait_until(const std::shared_ptr<Progress>& progress, std::uint64_t position,
                   std::chrono::nanoseconds spin);
   void wait_until_idle(std::optional<int> device);
   void report_failures(int device);
-  /// True for memory the machine knows nothing about.
+  /// Returns true for memory that the machine does not know.
   [[nodiscard]] bool is_pageable(const std::byte* address) const;
 
   /// Throws if an injected fault says so.
   void require_signals(StreamRef stream);
   [[nodiscard]] RoundCount rounds_before(const TeamRound& task) const;
-  /// Of one round of a team, without a relay.
+  /// Queues one round of a team, without a relay.
   void enqueue_part(StreamRef stream, const TeamRound& task);
   template <class Body>
   struct Work;
   template <class Function>
   struct CountedWork;
-  /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it, if it is
-  /// not to be recorded.
+  /// Makes a task's function that runs `body(translation)`, an operation that faults apply to. Counts it,
+  /// unless it is to be recorded.
   template <class Body>
   [[nodiscard]] auto accept(StreamRef stream, virtual_devices::Operation operation, const char* name,
                             Body body);
   /// Queues an entry, once there is room for it. Returns its position.
   std::uint64_t submit(StreamWorker& worker, std::unique_ptr<Task> task);
-  /// Waits until the stream has less than `longest_queue` behind it, as long as it goes on at all.
+  /// Waits until the stream has fewer than `longest_queue` unfinished entries, as long as it goes on at all.
   void make_room(StreamWorker& worker);
-  /// Queues such a task. Returns its position.
+  /// Queues an operation. Returns its position.
   template <class Body>
   std::uint64_t enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body);
   template <class Body>
@@ -207,58 +207,60 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
     enqueue(stream, virtual_devices::Operation::kernel, name, std::move(body));
     end_kernel(stream);
   }
-  /// A kernel has been queued: waits for it if kernels block, or all operations.
+  /// Waits for a kernel that has been queued, if kernels block, or all operations do.
   void end_kernel(StreamRef stream);
   [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
 
-  /// A task's function that counts as an operation, now or, if it is to be recorded, at each launch.
+  /// Makes a task's function that counts as an operation, now or, if it is to be recorded, at each launch.
   template <class Function>
   [[nodiscard]] auto counted(StreamRef stream, Function function);
 
-  // Captures. Those with a call's name refuse it, by an Error that begins with that, and make a capture that
-  // it would disturb invalid.
-  /// Of those that have not ended, with `captures_mutex_` held; nullptr if the stream is part of none.
+  // Captures. Functions with the name of a call refuse it, by an Error that begins with that name, and
+  // invalidate a capture that it would disturb.
+  /// Returns the open capture of the stream, with `captures_mutex_` held; nullptr if the stream is part of
+  /// none.
   [[nodiscard]] std::shared_ptr<Capture> open_capture_of(const StreamWorker& stream);
-  /// Likewise; throws if there is none or it is invalid.
+  /// Returns the open capture of the stream, with `captures_mutex_` held; throws if there is none or it is
+  /// invalid.
   [[nodiscard]] Capture& valid_capture_of(const StreamWorker& stream, std::string_view call);
-  /// Whether it has taken the task.
+  /// Returns true if a capture has taken the task.
   [[nodiscard]] bool record_if_captured(const StreamWorker& stream, std::unique_ptr<Task>& task);
   [[nodiscard]] bool mark_if_captured(const StreamWorker& stream, HostEvent& event);
-  /// Whether the stream is part of the capture that the event was recorded in, now at least.
+  /// Returns true if the stream is part of the event's capture, now at least.
   [[nodiscard]] bool wait_if_captured(StreamWorker& stream, const Ticket& ticket);
   void require_uncaptured(const StreamWorker& stream, std::string_view call);
   void require_uncaptured(const Ticket& ticket, std::string_view call);
   void require_uncaptured_device(int device, std::string_view call);
   void leave_capture(StreamWorker& stream) noexcept;
-  /// It has ended, with `captures_mutex_` held.
+  /// Ends the capture, with `captures_mutex_` held, and returns its recording.
   [[nodiscard]] Recording close(Capture& capture);
-  /// By lane, all of them ready to take entries. The graph's mutex is held.
+  /// Returns the streams of a launch by lane, all ready to take entries. The graph's mutex must be held.
   [[nodiscard]] std::vector<StreamWorker*> streams_for_launch(HostGraph& graph, StreamWorker& target);
 
-  /// Another process's block that is open for a device.
+  /// A block of another process that is open for a device.
   struct OpenedMemory {
     int device;
     MemoryHandle handle;
     void* address;
-    int times;  ///< it has been opened
+    int times;  ///< how often it has been opened
   };
 
   const virtual_devices::VirtualMachine description_;
-  const pid_t process_;  ///< where the workers live; a forked child has none
+  const pid_t process_;  ///< the process that has the workers; a forked child has none
   AddressSpace addresses_;
   PeerAccess peers_;
   Faults faults_;
   std::atomic<std::uint64_t> operations_{0};
   std::atomic<bool> kernels_block_{false};
   std::atomic<bool> operations_block_{false};
-  std::atomic<std::uint64_t> queued_by_work_{0};  ///< operations that streams' work has queued
+  std::atomic<std::uint64_t> queued_by_work_{0};  ///< operations queued by streams' work
   std::vector<std::unique_ptr<VirtualDevice>> devices_;
   std::unique_ptr<Interleaver> interleaver_ = std::make_unique<Interleaver>();
 
   std::mutex streams_mutex_;
   std::vector<std::unique_ptr<StreamWorker>> streams_;
   std::mutex events_mutex_;
-  /// Events that were not destroyed end with the machine.
+  /// Events that were not destroyed live as long as the machine.
   std::unordered_map<const HostEvent*, std::unique_ptr<HostEvent>> events_;  ///< guarded by `events_mutex_`
   std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
   std::mutex captures_mutex_;
@@ -274,7 +276,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   return *reinterpret_cast<StreamWorker*>(stream.handle);
 }
 
-/// What a task does that runs `body(translation)`: an operation that faults apply to.
+/// The function of a task that runs `body(translation)`: an operation that faults apply to.
 template <class Body>
 struct Machine::Work {
   Machine* machine;
@@ -285,7 +287,7 @@ struct Machine::Work {
   Body body;
   Faults::Disturbance disturbance;
 
-  /// It is queued now: counts it. Throws if a fault refuses it.
+  /// Counts the operation as it is queued. Throws if a fault refuses it.
   void begin_launch() {
     disturbance = machine->faults_.disturb(operation, device);
     if (disturbance.refused) {
@@ -312,7 +314,7 @@ auto Machine::accept(StreamRef stream, virtual_devices::Operation operation, con
   return work;
 }
 
-/// What `counted` returns.
+/// The result of `counted`.
 template <class Function>
 struct Machine::CountedWork {
   Machine* machine;

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-/// The operations themselves, on addresses that the calling thread may use. Synchronous; they neither
-/// allocate nor throw.
+/// Implements the operations on addresses that the calling thread may use. Synchronous; they neither allocate
+/// nor throw.
 namespace tutti::backend::host {
 
 void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* source, std::size_t source_pitch,
@@ -24,10 +24,11 @@ void ordered_reduction_segment(DType dtype, const Reducing& reducing, std::size_
                                std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                                Stores stores);
 
-/// Bytes from the first to the last that a strided array of `task`'s shape covers; 0 if it has no elements.
+/// Returns the bytes from the first to the last that a strided array of `task`'s shape covers; 0 if it has no
+/// elements.
 [[nodiscard]] std::size_t strided_bytes(const Convert& task,
                                         const std::array<std::int64_t, max_dimensions>& strides, DType dtype);
-/// `task.target` and `task.source` are usable addresses here.
+/// Converts the elements; `task.target` and `task.source` must be usable addresses.
 void convert_elements(const Convert& task);
 
 void fill_elements(const Fill& task, std::byte* target);

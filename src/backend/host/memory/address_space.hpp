@@ -20,13 +20,14 @@
 
 namespace tutti::backend::host {
 
-/// Pages of the process, given back when destroyed.
+/// Owns pages of the process, which are unmapped on destruction.
 class Mapping {
  public:
   enum class Protection : std::uint8_t { none, read_write };
 
   Mapping() = default;
-  /// Empty (`address()` is nullptr) if the system has no room. Pages are zero and cost memory once touched.
+  /// Maps pages; empty (`address()` is nullptr) if the system has no room. Pages are zero and cost memory
+  /// once touched.
   Mapping(std::size_t bytes, Protection protection) noexcept;
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -45,34 +46,34 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// What makes a block's bytes those of other processes too.
+/// The state by which a block can be shared with other processes.
 struct Sharing {
   std::mutex mutex;
   SharedMemory memory;  ///< guarded by `mutex`; empty until the block is shared
-  UseCount uses;        ///< by running tasks; the bytes move while there are none
+  UseCount uses;        ///< by running tasks; the bytes may move while there are none
 };
 
-/// Which parts of a range have memory. Thread-safe.
+/// Tracks which parts of a range have memory. Thread-safe.
 class Pages {
  public:
-  /// Whether no part of these bytes has had memory.
+  /// Returns true if no part of these bytes had memory, and adds them.
   [[nodiscard]] bool add(std::size_t offset, std::size_t bytes);
-  /// Whether these are whole pieces, as they were added, in a row.
+  /// Returns true if these are whole adjacent pieces, as they were added, and removes them.
   [[nodiscard]] bool remove(std::size_t offset, std::size_t bytes);
-  /// Whether all of these bytes have memory.
+  /// Returns true if all of these bytes have memory.
   [[nodiscard]] bool contain(std::size_t offset, std::size_t bytes) const;
   [[nodiscard]] bool empty() const;
 
  private:
-  /// The end of what lies in a row from the piece that contains `offset`; `offset` if none does.
+  /// Returns the end of the adjacent pieces from the piece that contains `offset`; `offset` if none does.
   [[nodiscard]] std::size_t end_of_row(std::size_t offset) const;
 
   mutable std::shared_mutex mutex_;
   std::map<std::size_t, std::size_t> pieces_;  ///< by offset
 };
 
-/// One block of device or pinned memory, or a range of addresses of a device. Lives until it was freed and
-/// nothing running uses it any more.
+/// One block of device or pinned memory, or a range of addresses of a device. Lives until it has been freed
+/// and nothing running uses it any more.
 struct Allocation {
   static constexpr int pinned = -1;
   static constexpr int nobody = -1;
@@ -80,13 +81,13 @@ struct Allocation {
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
   int owner = pinned;            ///< device, or `pinned`
-  Mapping storage;               ///< owns the bytes; empty for registered memory, which somebody else owns
-  std::byte* memory = nullptr;   ///< where the bytes are; for pinned memory this is `base`
-  int opener = nobody;           ///< of another process's memory, the device whose work may use it
+  Mapping storage;               ///< owns the bytes; empty for registered memory, which another owner has
+  std::byte* memory = nullptr;   ///< the address of the bytes; for pinned memory this is `base`
+  int opener = nobody;           ///< for another process's memory, the device whose work may use it
   mutable Sharing sharing;       ///< of device memory
-  std::unique_ptr<Pages> pages;  ///< of a range; nullptr for what has memory everywhere
+  std::unique_ptr<Pages> pages;  ///< of a range; nullptr for a block, which has memory everywhere
 
-  /// Whether its bytes may move, which running tasks prevent by `sharing.uses`.
+  /// Returns true if its bytes may move, which running tasks prevent by `sharing.uses`.
   [[nodiscard]] bool can_be_shared() const noexcept {
     return owner != pinned && opener == nobody && pages == nullptr;
   }
@@ -112,7 +113,7 @@ class BlockInUse {
   ~BlockInUse() {
     if (block_ != nullptr && block_->can_be_shared()) block_->sharing.uses.leave();
   }
-  /// Lets the bytes move now.
+  /// Allows the bytes to move now.
   void make_way() noexcept {
     if (block_->can_be_shared()) block_->sharing.uses.make_way();
   }
@@ -123,58 +124,59 @@ class BlockInUse {
   std::shared_ptr<const Allocation> block_;
 };
 
-/// A block that other processes can open: it has `bytes` at the start of `memory`.
+/// A block that other processes can open: `bytes` at the start of `memory`.
 struct SharedBytes {
   SharedMemory::Handle memory;
   std::size_t bytes = 0;
 };
 
-/// Device and pinned memory of a virtual machine.
+/// Manages device and pinned memory of a virtual machine.
 ///
 /// Device memory has two addresses. The public one, which programs hold, is reserved and inaccessible:
-/// touching it faults. The bytes live elsewhere, at an address that only tasks learn, when they run.
+/// touching it faults. The bytes are elsewhere, at an address that only tasks learn when they run.
 /// Thread-safe.
 class AddressSpace {
  public:
   AddressSpace(int device_count, std::size_t bytes_per_device);
 
-  /// nullptr if the device's memory is exhausted.
+  /// Allocates device memory; nullptr if the device's memory is exhausted.
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes);
   [[nodiscard]] void* allocate_pinned(std::size_t bytes);
-  /// Takes pages of somebody else's as pinned memory. False if they overlap with a block that is known.
+  /// Registers foreign pages as pinned memory. Returns false if they overlap with a known block.
   [[nodiscard]] bool register_pinned(std::byte* address, std::size_t bytes);
-  /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
+  /// Frees a block. Returns false if `address` is not the start of a block of `owner` (a device, or
+  /// `Allocation::pinned`).
   [[nodiscard]] bool free(int owner, const void* address);
 
-  /// Addresses of `device` without memory; nullptr if there is no room for them.
+  /// Reserves addresses of `device` without memory; nullptr if there is no room for them.
   [[nodiscard]] void* reserve(int device, std::size_t bytes);
-  /// False if the device's memory is exhausted, or this is not a part of a range of the device's that has
-  /// none.
+  /// Returns false if the device's memory is exhausted, or this is not a part without memory of one of the
+  /// device's ranges.
   [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes);
-  /// False if `map_pages` has not given these pieces memory.
+  /// Returns false if `map_pages` has not mapped these pieces.
   [[nodiscard]] bool unmap_pages(int device, void* address, std::size_t bytes);
-  /// False if this is not a range of the device's, whole and without memory.
+  /// Returns false if this is not a whole range of the device's, without memory.
   [[nodiscard]] bool release(int device, const void* address);
 
-  /// Returns what that audience opens the block at `address` by, until it is freed; nothing if that is not
-  /// the start of a block of `device`. The first time, the bytes move into shared memory as soon as no task
-  /// uses them. Throws Error(out_of_memory).
+  /// Returns what that audience needs to open the block at `address`, until it is freed; nothing if that is
+  /// not the start of a block of `device`. The first time, the bytes move into shared memory as soon as no
+  /// task uses them. Throws Error(out_of_memory).
   [[nodiscard]] std::optional<SharedBytes> share(int device, const void* address, Audience audience);
   /// Adds a block of another process: `bytes` at the start of `memory`, which belong to device `owner`, for
-  /// work of device `opener`. It counts against no device's memory. nullptr if there is no room for
+  /// work of device `opener`. It counts against no device's memory. Returns nullptr if there is no room for
   /// addresses.
   [[nodiscard]] void* insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes);
-  /// False if `address` is not the start of a block opened for `opener`.
+  /// Returns false if `address` is not the start of a block opened for `opener`.
   [[nodiscard]] bool remove_opened(int opener, const void* address);
 
   [[nodiscard]] std::size_t free_bytes(int device) const noexcept;
-  /// The block that contains `address`, nullptr if there is none.
+  /// Returns the block that contains `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find(const std::byte* address) const;
-  /// True if `address` was device memory, own or opened, not long ago. Such addresses are not handed out
-  /// again for a while, as long as there are others.
+  /// Returns true if `address` was device memory, own or opened, not long ago. Such addresses are not reused
+  /// for a while, as long as there are others.
   [[nodiscard]] bool recently_freed(const std::byte* address) const;
-  /// Gives the system addresses that were freed, where the process has no others left: those of `most`
-  /// blocks, the first to be freed. False if there are none.
+  /// Returns to the system addresses that were freed, if the process has no others left: those of up to
+  /// `most` blocks, in the order in which they were freed. Returns false if there are none.
   bool give_back_freed(std::size_t most) noexcept;
 
  private:
@@ -183,15 +185,15 @@ class AddressSpace {
     Mapping reservation;  ///< the public address range; empty for pinned memory
   };
 
-  /// Pages, for which freed addresses are given back as long as the system has no room.
+  /// Maps pages, and gives back freed addresses as long as the system has no room.
   [[nodiscard]] Mapping map(std::size_t bytes, Mapping::Protection protection) noexcept;
   void* insert(Block block);
-  /// The block that starts at `address`, nullptr if there is none.
+  /// Returns the block that starts at `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;
-  /// Takes the block out that starts at `address` if `is_meant` says so of its allocation.
+  /// Removes and returns the block that starts at `address`, if `is_meant` accepts its allocation.
   [[nodiscard]] Block remove(const void* address, const std::function<bool(const Allocation&)>& is_meant);
   [[nodiscard]] bool take(int device, std::size_t bytes) noexcept;
-  /// The range of the device's that these bytes are in, nullptr if there is none.
+  /// Returns the device's range that these bytes are in, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> range_around(int device, const void* address,
                                                                std::size_t bytes) const;
 

@@ -10,10 +10,10 @@
 
 namespace tutti::backend::host {
 
-/// Which operations go wrong, and how. Thread-safe; costs one load while there are none.
+/// Decides which operations fail, and how. Thread-safe; costs one load while there are no faults.
 class Faults {
  public:
-  /// What happens to one accepted operation.
+  /// The effect on one accepted operation.
   struct Disturbance {
     bool refused = false;  ///< fail while enqueuing
     bool failing = false;  ///< fail when it runs

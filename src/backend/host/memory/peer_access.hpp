@@ -7,7 +7,7 @@
 
 namespace tutti::backend::host {
 
-/// Which devices have been given access to which others' memory. Thread-safe.
+/// Records which devices have access to which others' memory. Thread-safe.
 class PeerAccess {
  public:
   explicit PeerAccess(int device_count)

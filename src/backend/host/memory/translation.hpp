@@ -20,18 +20,18 @@ struct Extent {
   std::size_t pitch = 0;  ///< ignored for one row
 
   [[nodiscard]] bool empty() const noexcept { return row_bytes == 0 || rows == 0; }
-  /// Bytes from the first to the last, gaps included.
+  /// Returns the bytes from the first to the last, gaps included.
   [[nodiscard]] std::size_t span() const noexcept { return empty() ? 0 : (rows - 1) * pitch + row_bytes; }
 };
 
-/// Who moves the bytes, which decides what may be touched.
+/// The mover of the bytes, which decides what may be accessed.
 enum class Mover : std::uint8_t {
   kernel,       ///< the device itself: its own memory, peers it has access to, pinned memory
   copy_engine,  ///< the system: any device's memory, and addresses the machine does not know (pageable
                 ///< memory)
 };
 
-/// Turns the addresses that one running task was given into addresses it can use, or refuses them.
+/// Translates the addresses that one running task was given into addresses it can use, or refuses them.
 ///
 /// The blocks it found stay alive, and their bytes in place, as long as it does. It also remembers which
 /// writes went through a link between two devices, so that faults of the link can be applied to them. For one
@@ -50,12 +50,13 @@ class Translation {
   Translation& operator=(const Translation&) = delete;
   ~Translation() = default;
 
-  /// A block that the task is known to use, which need not be looked for.
+  /// Adds a block that the task is known to use, which saves a search.
   void add(std::shared_ptr<const Allocation> block) { blocks_.emplace_back(std::move(block)); }
-  /// Throws Error(device_failure) if the bytes are not inside one block, or out of the device's reach. An
-  /// empty extent is always valid and gives nullptr.
+  /// Translates an address that is read. Throws Error(device_failure) if the bytes are not inside one block,
+  /// or out of the device's reach. An empty extent is always valid and gives nullptr.
   [[nodiscard]] const std::byte* read(const std::byte* address, const Extent& extent);
-  /// Writes count as coming from what has been read since the last `begin_segment`.
+  /// Translates an address that is written. Writes count as coming from what has been read since the last
+  /// `begin_segment`.
   [[nodiscard]] std::byte* write(std::byte* address, const Extent& extent);
   [[nodiscard]] const std::byte* read(const std::byte* address, std::size_t bytes) {
     return read(address, Extent{bytes});
@@ -63,12 +64,12 @@ class Translation {
   [[nodiscard]] std::byte* write(std::byte* address, std::size_t bytes) {
     return write(address, Extent{bytes});
   }
-  /// A flag that is set rather than written: faults of links leave it alone.
+  /// Translates a flag, which is set rather than written: faults of links do not affect it.
   [[nodiscard]] SharedFlag& flag(std::byte* address);
-  /// What is read from now on has nothing to do with what was written so far.
+  /// Begins a segment: what is read from now on is independent of what was written so far.
   void begin_segment() noexcept { segment_peers_.clear(); }
 
-  /// After the task wrote: damages what it wrote through links that are to corrupt.
+  /// Damages what the task wrote through links that are to corrupt; called after the task wrote.
   void corrupt_crossings(virtual_devices::Operation operation);
 
  private:
@@ -78,7 +79,7 @@ class Translation {
     int peer;
   };
 
-  /// The block of `address`, nullptr for memory unknown to the machine that the mover may touch.
+  /// Returns the block of `address`, nullptr for memory unknown to the machine that the mover may access.
   [[nodiscard]] const Allocation* locate(const std::byte* address, std::size_t bytes);
   [[nodiscard]] const Allocation* find(const std::byte* address);
   [[nodiscard]] bool crosses_link(const Allocation* block) const;

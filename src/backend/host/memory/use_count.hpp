@@ -8,10 +8,10 @@
 
 namespace tutti::backend::host {
 
-/// Who uses something right now, so that it can be exchanged while nobody does. Thread-safe.
+/// Counts the current users of something, so that it can be exchanged while there are none. Thread-safe.
 ///
-/// One user may enter several times. Whoever excludes lets users go first that come while it waits: users
-/// may wait for one another.
+/// One user may enter several times. A thread that excludes users lets those go first that come while it
+/// waits, as users may wait for one another.
 class UseCount {
  public:
   void enter() noexcept {
@@ -29,14 +29,14 @@ class UseCount {
     if (state_.fetch_sub(1) == 1) state_.notify_all();
   }
 
-  /// Leaves, and enters again, for a user that waits for something: who wants to exclude gets a chance.
+  /// Leaves and enters again, for a user that waits for something, so that others get a chance to exclude.
   void make_way() noexcept {
     leave();
     if (excluding_.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     enter();
   }
 
-  /// Returns when nobody uses it, and keeps users out until `admit`.
+  /// Waits until nobody uses it, and keeps users out until `admit`.
   void exclude() noexcept {
     ++excluding_;
     for (std::uint32_t seen = 0; !state_.compare_exchange_strong(seen, excluded); seen = 0) state_.wait(seen);
@@ -50,7 +50,7 @@ class UseCount {
  private:
   static constexpr std::uint32_t excluded = UINT32_MAX;
   std::atomic<std::uint32_t> state_{0};
-  std::atomic<std::uint32_t> excluding_{0};  ///< those who wait for users to leave
+  std::atomic<std::uint32_t> excluding_{0};  ///< threads that wait for users to leave
 };
 
 }  // namespace tutti::backend::host

@@ -11,10 +11,10 @@
 
 namespace tutti::backend::host {
 
-/// Failures of one device's asynchronous work, kept until a synchronising call reports them. Thread-safe.
+/// Keeps failures of one device's asynchronous work until a synchronising call reports them. Thread-safe.
 class FailureLog {
  public:
-  /// Takes no memory, which may be what has failed; a long message is cut.
+  /// Adds a failure. Allocates no memory, as a lack of it may be the failure; a long message is cut.
   void add(std::string_view message, ErrorCode code = ErrorCode::device_failure) noexcept;
   /// Throws the first failure with the number of later ones, and forgets them; returns if there are none.
   void report();

@@ -21,7 +21,7 @@ class HostEvent {
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] EventTiming timing() const noexcept { return timing_; }
   [[nodiscard]] EventWait wait() const noexcept { return wait_; }
-  /// nullptr unless it is shared; then it has no ticket.
+  /// Returns nullptr unless the event is shared; then it has no ticket.
   [[nodiscard]] const std::shared_ptr<SharedMarks>& marks() const noexcept { return marks_; }
 
   [[nodiscard]] Ticket ticket() const {

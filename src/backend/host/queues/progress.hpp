@@ -11,32 +11,32 @@
 
 namespace tutti::backend::host {
 
-/// How far one stream has come: its entries are numbered from 1 and finish in that order.
+/// Tracks the progress of one stream: its entries are numbered from 1 and finish in that order.
 ///
-/// Outlives its stream as long as a ticket refers to it. Thread-safe.
+/// It outlives its stream as long as a ticket refers to it. Thread-safe.
 class Progress {
  public:
-  /// The number of the entry submitted last; 0 if there was none.
+  /// Returns the number of the entry submitted last; 0 if there was none.
   [[nodiscard]] std::uint64_t submitted() const noexcept { return submitted_.load(); }
-  /// All entries up to this number have finished.
+  /// Returns the number up to which all entries have finished.
   [[nodiscard]] std::uint64_t completed() const noexcept { return completed_.load(); }
   [[nodiscard]] bool reached(std::uint64_t position) const noexcept { return completed() >= position; }
   [[nodiscard]] bool idle() const noexcept { return reached(submitted()); }
 
   /// Numbers a new entry. One thread at a time.
   std::uint64_t submit() noexcept { return submitted_.fetch_add(1) + 1; }
-  /// The oldest unfinished entry has finished. Called by the stream's worker only.
+  /// Notes that the oldest unfinished entry has finished. Called by the stream's worker only.
   void complete();
-  /// Blocks until `position` is reached; looks for `spin` before it sleeps.
+  /// Waits until `position` is reached; spins for `spin` before it sleeps.
   void wait(std::uint64_t position, std::chrono::nanoseconds spin);
 
-  /// Likewise, until `deadline` at most; whether it is reached.
+  /// Waits until `deadline` at most. Returns true if `position` is reached.
   bool wait_until(std::uint64_t position, std::chrono::steady_clock::time_point deadline);
 
-  /// The entry that an interleaver chose last (see `interleaver.hpp`), which alone uses this.
+  /// The entry chosen last by an interleaver (see `interleaver.hpp`), the only user of this.
   std::atomic<std::uint64_t> chosen{0};
-  /// The number of the last entry that may be submitted without a look at how many are unfinished; who
-  /// submits alone uses this.
+  /// The number of the last entry that may be submitted without checking how many are unfinished; used by the
+  /// submitter only.
   std::atomic<std::uint64_t> room{0};
 
  private:
@@ -44,25 +44,25 @@ class Progress {
 
   std::atomic<std::uint64_t> submitted_{0};
   std::atomic<std::uint64_t> completed_{0};
-  std::atomic<std::uint64_t> nearest_target_{nobody};  ///< the lowest position somebody sleeps for
+  std::atomic<std::uint64_t> nearest_target_{nobody};  ///< the lowest position that somebody sleeps for
   std::mutex mutex_;
   std::condition_variable reached_;
 };
 
-/// When an entry finished, for events with timing.
+/// The time at which an entry finished, for events with timing.
 struct TimeStamp {
   std::chrono::steady_clock::time_point time;  ///< written before the entry completes, read only after
 };
 
 struct CapturedMark;
 
-/// What one recording of an event refers to. Recording the event again makes a new ticket and leaves this one
-/// as it is.
+/// The point that one recording of an event refers to. Recording the event again makes a new ticket and
+/// leaves this one as it is.
 struct Ticket {
   std::shared_ptr<Progress> progress = nullptr;  ///< nullptr: never recorded, or during a capture
   std::uint64_t position = 0;
   std::shared_ptr<const TimeStamp> stamp = nullptr;        ///< nullptr: timing off
-  std::shared_ptr<const CapturedMark> captured = nullptr;  ///< where in a capture
+  std::shared_ptr<const CapturedMark> captured = nullptr;  ///< for a recording in a capture
 
   [[nodiscard]] bool recorded() const noexcept { return progress != nullptr || captured != nullptr; }
   [[nodiscard]] bool complete() const noexcept { return progress == nullptr || progress->reached(position); }

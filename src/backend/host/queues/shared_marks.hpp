@@ -20,38 +20,39 @@
 
 namespace tutti::backend::host {
 
-/// The marks of an event that several processes use, in memory that they share. Thread-safe.
+/// Stores the marks of an event that several processes use, in memory that they share. Thread-safe.
 ///
-/// Who records takes a lane, one for each stream with marks that are not reached yet, and numbers the marks
-/// there in the order in which the stream comes to them: so a lane that has come to a number has seen that
-/// mark, and nobody is let go by a later one. Lanes whose marks are all reached serve others.
+/// A recording takes a lane, one for each stream with marks that are not reached yet, and numbers the marks
+/// there in the order in which the stream comes to them: so a lane that has reached a number has passed that
+/// mark, and no later mark releases a waiter too early. Lanes whose marks are all reached serve other
+/// streams.
 ///
-/// Each process that has the event open holds a lock on a byte of the memory's file, which the system takes
-/// back when the process ends: then the marks that it has not come to count as reached, as nothing will come
-/// of the work before them.
+/// Each process that has the event open holds a lock on a byte of the memory's file, which the system
+/// releases when the process ends: then the marks that it has not reached count as reached, as nothing will
+/// come of the work before them.
 class SharedMarks {
  public:
   struct Mark {
     std::uint32_t lane = 0;
     std::uint32_t number = 0;
   };
-  /// One that is new.
+  /// A new mark.
   struct Begun {
     Mark mark;
-    /// Another stream's, on the same lane, that the stream has to wait for first: where no lane was left.
+    /// Another stream's mark, on the same lane, that the stream has to wait for first: if no lane was free.
     std::optional<Mark> after;
   };
 
-  /// Of a new event of `device`. Throws Error(out_of_memory).
+  /// Makes the marks of a new event of `device`. Throws Error(out_of_memory).
   explicit SharedMarks(int device);
-  /// Those of another process. Throws Error(invalid_argument) for what is no handle of an event of `device`,
-  /// or is one of this process; Error(peer_unavailable) if they cannot be opened.
+  /// Opens the marks of another process. Throws Error(invalid_argument) if it is no handle of an event of
+  /// `device`, or of an event of this process; Error(peer_unavailable) if they cannot be opened.
   SharedMarks(int device, const SharedEventHandle& handle);
   SharedMarks(const SharedMarks&) = delete;
   SharedMarks& operator=(const SharedMarks&) = delete;
   ~SharedMarks() = default;
 
-  /// For those made here.
+  /// Returns the handle of marks made in this process.
   [[nodiscard]] SharedEventHandle share();
 
   /// Calls `submit(begun)` with a new mark of the stream with that progress, one call at a time, so that the
@@ -62,24 +63,24 @@ class SharedMarks {
     const std::lock_guard lock(mutex_);
     submit(begin(stream));
   }
-  /// Nothing if there has been none.
+  /// Returns the latest mark; nothing if there has been none.
   [[nodiscard]] std::optional<Mark> latest() const noexcept;
   [[nodiscard]] bool reached(const Mark& mark) const noexcept;
-  /// Blocks for `milliseconds` at most; whether the mark is reached then.
+  /// Waits for `milliseconds` at most. Returns true if the mark is reached then.
   [[nodiscard]] bool wait(const Mark& mark, int milliseconds) const noexcept;
-  /// In the order in which they were begun, on each lane.
+  /// Sets a mark; called in the order in which they were begun, on each lane.
   void set(const Mark& mark) noexcept { set_flag(words().lanes[mark.lane].passed, mark.number); }
 
  private:
   static constexpr std::uint32_t lane_count = 64;
   struct Lane {
     SharedFlag passed;                     ///< the number of the latest mark that is reached
-    std::atomic<std::uint32_t> begun{0};   ///< of the latest that there is
+    std::atomic<std::uint32_t> begun{0};   ///< the number of the latest mark
     std::atomic<std::uint32_t> holder{0};  ///< the process that uses it; 0: none
   };
   struct Words {
-    alignas(64) std::atomic<std::uint64_t> latest{0};  ///< its lane, counted from 1, and its number
-    std::atomic<std::uint32_t> processes{0};           ///< that have ever had it open
+    alignas(64) std::atomic<std::uint64_t> latest{0};  ///< lane, counted from 1, and number
+    std::atomic<std::uint32_t> processes{0};           ///< number of processes that have ever had it open
     Lane lanes[lane_count];
   };
   /// A lane that this process holds.
@@ -88,32 +89,32 @@ class SharedMarks {
     std::shared_ptr<Progress> stream;  ///< that has used it last
   };
 
-  /// Opens those in memory that another process has announced.
+  /// Opens marks in memory that another process has announced.
   SharedMarks(int device, const SharedMemory::Handle& handle);
   [[nodiscard]] Words& words() const noexcept { return *reinterpret_cast<Words*>(memory_.data()); }
-  /// This process has it open from now on. Once.
+  /// Registers this process as one that has it open. Called once.
   void enter(const SharedMemory::Handle& handle);
-  /// With the lock, as are the last three.
+  /// The lock must be held for this and the last three.
   [[nodiscard]] Begun begin(const std::shared_ptr<Progress>& stream);
   [[nodiscard]] bool is_idle(std::uint32_t lane) const noexcept;
-  /// Whether a process that had it open has ended.
+  /// Returns true if a process that had it open has ended.
   [[nodiscard]] bool has_ended(std::uint32_t process) const noexcept;
-  /// Has the marks of a process count as reached that has ended. Returns whether the process has ended.
+  /// Marks all marks of a process as reached if it has ended. Returns true if it has.
   bool settle(std::uint32_t lane) const noexcept;
   [[nodiscard]] OwnLane& lane_for(const std::shared_ptr<Progress>& stream);
   [[nodiscard]] std::optional<std::uint32_t> take_lane() noexcept;
-  /// Those that nobody waits for serve other processes.
+  /// Releases own lanes that nobody waits for, except `used`, to other processes.
   void let_go_but(const OwnLane& used) noexcept;
 
   const int device_;
   SharedMemory memory_;
-  std::uint32_t process_ = 1;  ///< the number of this one; who has made it is the first
+  std::uint32_t process_ = 1;  ///< the number of this process; the event's creator is the first
   UnsharedDescriptor lock_;
   std::mutex mutex_;  ///< guards the next
   std::vector<OwnLane> own_;
 };
 
-/// May wait in a stream for a mark, and then set another one.
+/// Waits in a stream for a mark, if there is one, and then sets another one.
 class SharedMarkTask final : public Task {
  public:
   SharedMarkTask(std::string name, std::shared_ptr<SharedMarks> marks,

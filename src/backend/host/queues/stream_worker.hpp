@@ -14,8 +14,8 @@
 
 namespace tutti::backend::host {
 
-/// How long a thread looks for news before it sleeps. Sleeping and waking costs several microseconds; with
-/// many streams on few cores, looking longer would take the processor from those who have work.
+/// The time for which a thread spins before it sleeps. Sleeping and waking costs several microseconds; with
+/// many streams on few cores, spinning longer would take the processor from threads that have work.
 inline constexpr std::chrono::nanoseconds worker_spin{4'000};
 inline constexpr std::chrono::nanoseconds host_spin{20'000};
 
@@ -43,14 +43,14 @@ class StreamWorker {
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int id() const noexcept { return id_; }
-  /// What it was made with; nothing goes by it.
+  /// Returns the priority that it was made with, which has no effect.
   [[nodiscard]] int priority() const noexcept { return priority_; }
-  /// The caller is an entry of this stream's.
+  /// Returns true if the caller is an entry of this stream.
   [[nodiscard]] bool is_running_here() const noexcept;
-  /// The same of any stream.
+  /// Returns true if the caller is an entry of any stream.
   [[nodiscard]] static bool is_any_running_here() noexcept;
   [[nodiscard]] const std::shared_ptr<Progress>& progress() const noexcept { return progress_; }
-  /// Its entries are being recorded into a graph: the machine knows which.
+  /// Returns true if its entries are being recorded into a graph; the machine knows which.
   [[nodiscard]] bool is_captured() const noexcept { return is_captured_.load(std::memory_order_acquire); }
   void set_captured(bool is_captured) noexcept { is_captured_.store(is_captured, std::memory_order_release); }
 
@@ -59,15 +59,15 @@ class StreamWorker {
   /// Starts the thread now instead of with the first entry. Throws Error(out_of_memory) if the system has
   /// none left.
   void start();
-  /// Queues an entry numbered before, in the order of the numbers; the observer hears of its end. If it
-  /// throws, the caller still has the entry.
+  /// Queues an entry that was numbered before, in the order of the numbers; the observer is notified of its
+  /// end. If it throws, the caller still has the entry.
   void dispatch(std::unique_ptr<Task>& task);
 
-  /// No entries will be submitted any more; those submitted still run, then the thread ends.
+  /// Closes the queue: no entries may be submitted any more; those submitted still run, then the thread ends.
   void close();
-  /// True once the thread has ended, or never began and never will.
+  /// Returns true once the thread has ended, or never began and never will.
   [[nodiscard]] bool finished() const noexcept { return finished_.load(); }
-  /// After `close`: waits for the thread to end.
+  /// Waits for the thread to end, after `close`.
   void join();
 
  private:
@@ -77,7 +77,7 @@ class StreamWorker {
     Origin origin;
   };
 
-  // With `mutex_` held.
+  // `mutex_` must be held for these.
   void start_locked();
   void enqueue(std::unique_ptr<Task>& task, Origin origin);
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-/// What kernels over tables of segments do when they run: all addresses are found first, so that a refused
-/// access leaves everything untouched.
+/// Runs kernels over tables of segments: all addresses are translated first, so that a refused access leaves
+/// everything untouched.
 namespace tutti::backend::host {
 
 class FanOutWork {
@@ -21,7 +21,7 @@ class FanOutWork {
   explicit FanOutWork(const FanOut& task);
   [[nodiscard]] bool empty() const noexcept { return segments_.empty(); }
   void operator()(Translation& translation) const { run(translation, std::identity(), std::identity()); }
-  /// Where every source stands for `source(place)`, and every target for `target(place)`.
+  /// Runs the copies with every source replaced by `source(place)`, and every target by `target(place)`.
   template <class Source, class Target>
   void run(Translation& translation, const Source& source, const Target& target) const;
 
@@ -32,10 +32,11 @@ class FanOutWork {
 
 class OrderedReductionWork {
  public:
-  /// Likewise.
+  /// Keeps a copy of the description. Throws Error(invalid_argument) if it contradicts itself.
   explicit OrderedReductionWork(const OrderedReduction& task);
   void operator()(Translation& translation) const { run(translation, std::identity()); }
-  /// Where every input stands for `place(input)`, and so do outputs where a segment has several.
+  /// Runs the reductions with every input replaced by `place(input)`, and outputs where a segment has
+  /// several.
   template <class Place>
   void run(Translation& translation, const Place& place) const;
 

@@ -13,7 +13,7 @@
 
 namespace tutti::backend::host {
 
-/// What a task throws that was ended from elsewhere: it keeps its code as a failure of the device.
+/// Is thrown by a task that was ended from elsewhere; its code becomes that of the device's failure.
 class Ended final : public Error {
  public:
   using Error::Error;
@@ -27,25 +27,25 @@ class Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  /// Called once, on the stream's worker. What it throws becomes a pending failure of the device, with the
-  /// code device_failure unless it is `Ended`.
+  /// Runs the entry once, on the stream's worker. What it throws becomes a pending failure of the device,
+  /// with the code device_failure unless it is `Ended`.
   virtual void run() = 0;
-  /// The ticket a waiting entry waits for; nullptr for entries that do work.
+  /// Returns the ticket that a waiting entry waits for; nullptr for entries that do work.
   [[nodiscard]] virtual const Ticket* awaited() const noexcept { return nullptr; }
-  /// Whether `run` would not block on flags that others set.
+  /// Returns true if `run` would not block on flags that others set.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
-  /// Another one that does the same: a graph queues one at each launch.
+  /// Returns a copy that does the same: a graph queues one at each launch.
   [[nodiscard]] virtual std::unique_ptr<Task> clone() const = 0;
-  /// A launch of a graph is about to queue it: it counts as an operation now. Throws if that is refused.
+  /// Counts as an operation now, as a launch of a graph is about to queue it. Throws if that is refused.
   virtual void begin_launch() {}
-  /// What failures call it.
+  /// Returns the name used in failures.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  private:
   std::string name_;
 };
 
-/// Holds back what is queued behind it until `ticket` is complete.
+/// Delays later entries until `ticket` is complete.
 class WaitTask final : public Task {
  public:
   explicit WaitTask(Ticket ticket) : Task("wait_event"), ticket_(std::move(ticket)) {}
@@ -57,7 +57,7 @@ class WaitTask final : public Task {
   Ticket ticket_;
 };
 
-/// Holds back what is queued behind it until all flags have come to a value.
+/// Delays later entries until all flags have reached a value.
 class SignalsTask final : public Task {
  public:
   SignalsTask(std::span<SharedFlag> flags, std::uint32_t value)

@@ -16,12 +16,11 @@
 #include <utility>
 #include <vector>
 
-/// Rounds of teams, whose windows lie in device memory or in pinned memory. Messages lie in inboxes without
-/// lines, and flags tell of them.
+/// Runs rounds of teams, whose windows are in device memory or in pinned memory. Messages are in inboxes
+/// without lines, and flags announce them.
 namespace tutti::backend::host {
 
-/// How many rounds a member's calls that are over had, which its device counts: graphs are launched again and
-/// again.
+/// Counts the rounds of a member's completed calls on its device, as graphs are launched repeatedly.
 class RoundCount {
  public:
   /// `counters`, in memory of `block`; nullptr: the rounds are `before`.
@@ -30,11 +29,11 @@ class RoundCount {
   [[nodiscard]] std::uint64_t get() const noexcept {
     return counters_ == nullptr ? before_ : std::atomic_ref(counters_->rounds).load();
   }
-  /// A call is over that had `rounds`.
+  /// Adds the rounds of a completed call.
   void add(std::uint32_t rounds) const noexcept {
     if (counters_ != nullptr) std::atomic_ref(counters_->rounds).fetch_add(rounds);
   }
-  /// A call is over that counts so.
+  /// Stores the number of a completed call that counts itself.
   void set_done(std::uint32_t value) const noexcept {
     if (counters_ != nullptr) counters_->done.store(value);
   }
@@ -47,36 +46,36 @@ class RoundCount {
 
 /// Throws Ended, with the reason's code, if the team has given up.
 void require_running(const AbortWord& abort);
-/// Where something has been caught: the team has failed with it, and `process` says so.
+/// Ends the team because of the exception being handled, as a failure of `process`.
 void end_team(AbortWord& abort, std::uint32_t process) noexcept;
 
-/// One member's part in one round: `put`; `take`, if it waits for others half-way; `end`, if it gives what
-/// others read. Each waits for conditions of its own.
+/// One member's part in one round: `put`; `take`, if it waits for others half-way; `end`, if it exposes
+/// memory that others read. Each waits for conditions of its own.
 ///
-/// It owns a copy of all that it is told, which its tasks and their clones in graphs share and never change:
+/// It owns a copy of its description, which its tasks and their clones in graphs share and never change:
 /// rounds are numbered, and slots found, when it runs.
 class TeamPart {
  public:
-  /// A flag and the round it must have come to, which is `round` behind those of the calls before.
+  /// A flag and the round it must have reached, which is `round` after those of the calls before.
   struct Condition {
     SharedFlag* flag;  ///< or the first of one for each slot
     std::uint32_t round;
     bool is_of_call;  ///< it has the round's number and the call's mark, and there is one for each slot
   };
   [[nodiscard]] bool holds(const Condition& condition) const noexcept;
-  /// Waits for it, for so many milliseconds at most. Whether it holds.
+  /// Waits for a condition, for `milliseconds` at most. Returns true if it holds.
   [[nodiscard]] bool wait_for(const Condition& condition, int milliseconds) const noexcept;
-  /// `window` is the block that the member's own window lies in. Throws Error(invalid_argument) if the
+  /// `window` is the block that contains the member's own window. Throws Error(invalid_argument) if the
   /// description contradicts itself.
   TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> window, RoundCount rounds);
 
   [[nodiscard]] bool takes() const noexcept { return waits_ || !copies_.empty() || reductions_; }
   [[nodiscard]] bool exposes() const noexcept { return exposed_count_ != 0; }
-  /// Before `put`: everybody has read what it overwrites.
+  /// Returns the conditions of `put`: all have read what it overwrites.
   [[nodiscard]] std::span<const Condition> until_free() const noexcept { return until_free_; }
-  /// Before `take`: what it reads has arrived.
+  /// Returns the conditions of `take`: what it reads has arrived.
   [[nodiscard]] std::span<const Condition> until_arrived() const noexcept { return until_arrived_; }
-  /// Before `end`: everybody has read what has been given.
+  /// Returns the conditions of `end`: all have read what was exposed.
   [[nodiscard]] std::span<const Condition> until_read() const noexcept { return until_read_; }
 
   /// Notes in the record, for as long as it lives, that a captured call waits.
@@ -95,7 +94,7 @@ class TeamPart {
     TeamRecord* record_;
   };
 
-  /// Ahead of `put`, before that waits.
+  /// Begins the part, before `put` waits.
   void begin() const noexcept;
   void put(Translation& translation) const;
   void take(Translation& translation) const;
@@ -107,12 +106,12 @@ class TeamPart {
 
  private:
   [[nodiscard]] Condition condition(std::size_t flag, std::uint32_t round, bool is_of_call) const;
-  /// As the calls before have left it.
+  /// Returns the flag as the calls before have left it.
   [[nodiscard]] SharedFlag& flag_of(const Condition& condition) const noexcept;
   [[nodiscard]] std::uint64_t number_of(std::uint32_t round) const noexcept {
     return rounds_.get() + round + TeamRecord::mark_in(call_);
   }
-  /// How far behind those of round 0 the slot or the inbox is.
+  /// Returns the offset of the slot or the inbox from that of round 0.
   [[nodiscard]] std::uint64_t shift() const;
   void tell_finished(Translation& translation) const;
   void close() const;
@@ -121,7 +120,7 @@ class TeamPart {
   std::vector<std::byte*> windows_;
   std::uint32_t member_;
   std::shared_ptr<const Allocation> window_;
-  std::byte* own_window_;  ///< where workers find its bytes, which never move to another address
+  std::byte* own_window_;  ///< where workers find its bytes, whose address never changes
   RoundCount rounds_;
   std::uint64_t call_;  ///< as the record has it
   bool is_captured_;
@@ -150,12 +149,12 @@ class TeamPart {
   std::vector<Condition> until_read_;
 };
 
-/// Does its work when other processes have done theirs.
+/// Runs its work when other processes have done theirs.
 class TeamTask final : public Task {
  public:
-  /// `work` runs once all `conditions`, which `part` has, hold; the part `begins` with the task or has
-  /// before. If it fails, the team has: the others would take the flags of later rounds for those of this
-  /// one.
+  /// `work` runs once all `conditions`, which `part` owns, hold; the part begins with this task if `begins`,
+  /// otherwise it has begun before. If the task fails, the team fails: the others would take the flags of
+  /// later rounds for those of this one.
   TeamTask(std::shared_ptr<const TeamPart> part, bool begins, std::span<const TeamPart::Condition> conditions,
            std::unique_ptr<Task> work)
       : Task("team_round"),
