@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tutti-perf with its manual page and completions, and the scripts that draw and compare what it measures, as commands.
+# tutti-perf with its manual page, and the scripts that draw and compare what it measures, as commands.
 install(TARGETS tutti-perf RUNTIME COMPONENT tools)
 set_target_properties(tutti-perf PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # MPI may be anywhere
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_BINDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_bindir)
@@ -9,19 +9,7 @@ if(tutti_type STREQUAL SHARED_LIBRARY)
   set_target_properties(tutti-perf PROPERTIES INSTALL_RPATH "\$ORIGIN/${tutti_rpath}")
 endif()
 
-install(FILES ${PROJECT_BINARY_DIR}/perf/pages/tutti-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
-install(
-  FILES ${PROJECT_BINARY_DIR}/perf/pages/tutti-perf.bash
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-  RENAME tutti-perf
-  COMPONENT tools
-)
-install(
-  FILES ${PROJECT_BINARY_DIR}/perf/pages/_tutti-perf
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
-  COMPONENT tools
-)
-
+install(FILES ${PROJECT_BINARY_DIR}/perf/tutti-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 # Scripts find what they import beside themselves; the commands are links to them.
 set(tutti_scripts ${CMAKE_INSTALL_DATADIR}/tutti/perf)
 install(

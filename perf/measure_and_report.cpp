@@ -7,14 +7,12 @@
 #include "perf/processes/interrupt.hpp"
 #include "perf/processes/usage_error.hpp"
 #include "perf/report/baseline_report.hpp"
-#include "perf/report/csv.hpp"
 #include "perf/report/guarded.hpp"
 #include "perf/report/json.hpp"
 #include "perf/report/result_file.hpp"
 #include "perf/report/table.hpp"
 #include "perf/report/table_printer.hpp"
 #include "perf/report/width.hpp"
-#include "perf/session/cpu.hpp"
 #include "perf/session/provenance.hpp"
 #include "perf/session/session.hpp"
 #include "tutti/error.hpp"
@@ -48,23 +46,6 @@ void note_peer(const Peer& peer, Results& results) {
   for (const PeerMode& mode : peer.modes()) {
     if (!mode.name.empty()) results.peer_modes.push_back(fmt::format("{}: {}", mode.name, mode.about));
   }
-}
-
-/// That this rank is told to launch from.
-std::optional<int> own_cpu(const Options& options, const Session& session) {
-  if (options.cpus.empty()) return std::nullopt;
-  const Job::Place place = session.job().place_on_host(session.processes().rank());
-  if (options.cpus.size() != static_cast<std::size_t>(place.all)) {
-    throw UsageError(fmt::format("--cpu: {} given, expected one for each of {} process(es) on the host",
-                                 options.cpus.size(), place.all));
-  }
-  const int cpu = options.cpus[static_cast<std::size_t>(place.before)];
-  const std::vector<int> usable = usable_cpus();
-  if (std::ranges::find(usable, cpu) == usable.end()) {
-    throw UsageError(fmt::format("--cpu: {} is none that this process may use: expected one of {}", cpu,
-                                 fmt::join(usable, ", ")));
-  }
-  return cpu;
 }
 
 /// Set as long as the object is there.
@@ -108,10 +89,6 @@ ExitStatus judge(const Results& results, const Output& output) {
 int measure_and_report(Options options, const std::vector<std::string>& command_line, Processes& processes,
                        const Output& output) {
   Session session(options, processes);
-  const bool is_host = session.topology().backend == BackendKind::host;
-  if (options.inject_corruption && !is_host) {
-    throw UsageError("--inject-corruption needs virtual devices (--backend host)");
-  }
   if (session.members().count < 2 && options.operations == std::vector{&copy_operation()}) {
     throw UsageError("sendrecv needs two devices or more");
   }
@@ -119,13 +96,10 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   // another.
   std::unique_ptr<Peer> peer;
   std::optional<ResultFile> json_file;
-  std::optional<ResultFile> csv_file;
   Results results;
   session.together([&] {
-    options.timing.cpu = own_cpu(options, session);
     peer = make_peer(options, session);
     json_file.emplace("-J", output.speaks() ? options.json_file : "");
-    csv_file.emplace("--csv", output.speaks() ? options.csv_file : "");
     if (output.speaks() && !options.baseline_file.empty()) results.baseline.emplace(options);
   });
   results.topology = session.topology();
@@ -139,12 +113,11 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   watch_interrupts();
   const Columns columns(options, peer != nullptr, table_width(processes.are_ranks()));
   output.print(format_header(options, results, columns));
-  const bool writes = json_file->is_wanted() || csv_file->is_wanted();
-  TablePrinter printer(options, output, columns, writes ? WithoutReader::goes_on : WithoutReader::ends);
+  TablePrinter printer(options, output, columns,
+                       json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
   const auto keep = [&] {
     output.print(format_footer(results, options));
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
-    if (csv_file->is_wanted()) csv_file->write(to_csv(options, results));
   };
   bool is_late = false;
   try {

@@ -34,9 +34,9 @@ constexpr std::pair<const char*, const char*> of_document[] = {
     {"cuda", "CUDA"}, {"nccl", "NCCL"}, {"nccl_library", "NCCL library"}, {"peer", "peer"}};
 constexpr std::pair<const char*, const char*> of_settings[] = {
     {"transport", "--transport"},     {"multiprocessors", "--multiprocessors"},
-    {"determinism", "--determinism"}, {"cpus", "--cpu"},
-    {"calls_of_a_launch", "-m"},      {"first_element", "-u"},
-    {"groups", "--groups"},           {"latencies_skipped", "-K"}};
+    {"determinism", "--determinism"}, {"calls_of_a_launch", "-m"},
+    {"first_element", "-u"},          {"groups", "--groups"},
+    {"latencies_skipped", "-K"}};
 /// Variables that only choose what the document tells in other words.
 constexpr std::string_view told_elsewhere[] = {"TUTTI_BACKEND", "TUTTI_VIRTUAL_DEVICES",
                                                "TUTTI_VIRTUAL_TOPOLOGY", "TUTTI_NCCL_LIBRARY"};

@@ -224,8 +224,7 @@ class Driver {
     return row;
   }
   [[nodiscard]] int sets_of(const Operation& operation, const Case& what) const {
-    const int sets =
-        options_.buffer_sets ? *options_.buffer_sets : session_.buffer_sets(payload_bytes(operation, what));
+    const int sets = session_.buffer_sets(payload_bytes(operation, what));
     // A graph of so many calls uses no others.
     const int calls = options_.calls_of_a_launch;
     return measurer_.is_replayed(operation) && calls > 1 ? std::min(sets, calls) : sets;

@@ -13,8 +13,9 @@ namespace tutti::perf {
 void fill(std::span<const Buffer> buffers);
 /// Makes every element differ from what it must become, except of strided tensors: they are parts of others.
 void poison(std::span<const Buffer> buffers);
-/// Makes the first element of every buffer wrong.
-void damage(std::span<const Buffer> buffers);
+/// Has `call` see all buffers before `count_wrong` compares them: tests damage them there.
+using BeforeCheck = void (*)(std::span<const Buffer>);
+void set_before_check(BeforeCheck call) noexcept;
 /// Elements that differ from their contents, over all buffers.
 [[nodiscard]] std::uint64_t count_wrong(std::span<const Buffer> buffers);
 

@@ -6,7 +6,6 @@
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
-#include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -19,21 +18,6 @@ namespace {
 /// How many operations one graph holds, of a peer or between ranks, unless -m says: as NCCL's own benchmark
 /// does it.
 constexpr std::size_t operations_per_graph = 20;
-
-/// From now on every transfer between virtual devices of this process is damaged, until the object is gone.
-class Corruption {
- public:
-  Corruption() {
-    using namespace virtual_devices;
-    constexpr std::uint64_t always = std::uint64_t{1} << 40U;
-    for (const auto operation : {virtual_devices::Operation::copy, virtual_devices::Operation::kernel}) {
-      inject({.operation = operation, .kind = FaultKind::corrupt, .count = always});
-    }
-  }
-  Corruption(const Corruption&) = delete;
-  Corruption& operator=(const Corruption&) = delete;
-  ~Corruption() { virtual_devices::clear_faults(); }
-};
 
 std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers, const Options& options) {
   std::vector<const Call*> calls;
@@ -137,7 +121,6 @@ Measurement Measurer::returned(const Operation& operation, const Case& what, Buf
     for (std::size_t set = 0; set < results.size(); ++set) {
       buffers.calls()[set].set_outputs(std::exchange(results[set], {}));
     }
-    damage_if_asked(buffers);
     return buffers.count_wrong_in_all();
   };
   std::uint64_t wrong = check_results();
@@ -227,9 +210,10 @@ Measurement Measurer::measure_and_check(const Launcher& how, const BufferSets& b
   measurement.timing = time(how);
   if (!options_.check || !buffers.have_outputs()) return measurement;
   const bool repeatable = buffers.call(0).repeatable;
-  if (!repeatable) buffers.fill_all(session_);
-  if (!repeatable || options_.inject_corruption) launch_each_once(how);
-  damage_if_asked(buffers);
+  if (!repeatable) {
+    buffers.fill_all(session_);
+    launch_each_once(how);
+  }
   // A graph of many calls makes some of them twice: then the first set alone can be predicted.
   const bool only_first = !repeatable && how.launch_one;
   measurement.wrong = session_.processes().sum(only_first ? count_wrong(buffers.call(0).output_buffers)
@@ -240,19 +224,12 @@ Measurement Measurer::measure_and_check(const Launcher& how, const BufferSets& b
 void Measurer::launch_each_once(const Launcher& how) const {
   session_.synchronize();  // what is launched need not follow all current streams
   session_.processes().barrier();
-  std::optional<Corruption> corruption;
-  if (options_.inject_corruption) corruption.emplace();
   if (how.launch_one) {
     how.launch_one();
   } else {
     for (std::size_t index = 0; index < how.rotation; ++index) how.launch(index);
   }
   session_.synchronize();
-}
-
-void Measurer::damage_if_asked(const BufferSets& buffers) const {
-  if (!options_.inject_corruption || !buffers.of_communicator()) return;
-  for (const Call& call : buffers.calls()) damage(call.output_buffers);
 }
 
 }  // namespace tutti::perf

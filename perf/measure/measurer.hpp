@@ -54,8 +54,6 @@ class Measurer {
   /// the call is made once more on fresh ones.
   [[nodiscard]] Measurement measure_and_check(const Launcher& how, const BufferSets& buffers) const;
   void launch_each_once(const Launcher& how) const;
-  /// Of a communicator's calls, what a transfer brings is damaged after it has arrived.
-  void damage_if_asked(const BufferSets& buffers) const;
 
   const Options& options_;
   const Session& session_;

@@ -26,7 +26,7 @@ struct Case {
   int dim = 0;      ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
   int first_element = 0;            ///< where tensors begin in memory that is aligned
   OperandMemory* memory = nullptr;  ///< where tensors lie; nullptr: where the library allocates them
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 1;
   CollectiveOptions options;
   ReduceKind reduce_kind = ReduceKind::sum;
 

@@ -68,7 +68,6 @@ std::vector<Case> pair_cases(const Operation& operation, const Case& base, const
 std::vector<Case> cases_of(const Operation& operation, const Options& options, const Members& members) {
   Case base;
   base.members = members;
-  base.seed = options.seed;
   base.options = options.collective;
   base.first_element = options.first_element;
   const std::vector<std::size_t> sizes = sizes_of(options.sizes);

@@ -197,13 +197,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("-T,--timeout", typed.row_timeout, "SECONDS",
                "end the run, with status 6, when a row takes longer (default 0: it may)");
   timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
-  timing.value("--buffer-sets", typed.buffer_sets, "N",
-               "sets of buffers to rotate over (default: beyond the caches)");
   timing.value("-u,--unalign", typed.first_element, "N",
                "tensors begin with element N of memory that is aligned (default 0)");
-  timing.value("--cpu", typed.cpus, "N[,N...]",
-               "keep the thread that launches on this CPU while times are taken; of several ranks of "
-               "a host, each on its own (default: where the system puts it)");
   timing.value("-a,--average", typed.over_ranks, "HOW",
                "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1), "
                "or rank0 (0)");
@@ -226,16 +221,11 @@ void declare(CLI::App& app, TypedOptions& typed) {
 
   Group check(app, "Check and output");
   check.value("-c,--check", typed.check, "N", "compare every element on every device (default 1); 0: do not");
-  check.value("--seed", typed.seed, "N", "varies the data (default 1)");
-  check.flag("--inject-corruption", typed.inject_corruption,
-             "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
   check.value("-S,--report_timestamps", typed.timestamps, "N",
               "1: a row ends with when it was measured (default 0); files always have it");
   check.value("-M,--memory", typed.memory_report, "N",
               "1: report the memory that buffers, communicator and the rest take (default 0)");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
-  check.value("--csv", typed.csv_file, "FILE",
-              "write the rows as comma-separated values, under a line of names, those of -J");
   check.value("--baseline", typed.baseline, "FILE",
               "compare with what -J has written before: rows have the change in per cent, and the "
               "exit status is 3 where a time is slower than --tolerance allows, or nothing is in both");
@@ -243,7 +233,6 @@ void declare(CLI::App& app, TypedOptions& typed) {
               "how much slower than in the baseline a time may be (default 3)");
 
   Group help(app, "Help");
-  help.value("--completion", typed.completion, "SHELL", "print a script that completes options: bash or zsh");
   help.flag("--man", typed.wants_manual, "print the manual page, in the language of man(7)");
   refuse_foreign(app);
   app.allow_extras();  // they are refused with a suggestion
@@ -273,7 +262,6 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
       if (word != "--") refuse_unknown(app, word);
     }
     if (typed.wants_manual) help = manual_page(app);
-    if (!typed.completion.empty()) help = completion_script(app, typed.completion);
     if (!help.empty()) return std::nullopt;
     typed.given = given_in(app);
     return typed;

@@ -27,15 +27,12 @@ struct TypedOptions {
   std::string determinism = "fastest";
   std::string results = "out";
   std::string check = "1";
-  std::string seed = "1";
   std::string backend;
   std::string virtual_devices;
   std::string topology;
   std::string iterations;
   std::string warmup;
   std::string repetitions;
-  std::string buffer_sets;
-  std::string cpus;
   std::string graph_launches = "0";
   std::string peer = "none";
   std::string local_register;
@@ -50,18 +47,15 @@ struct TypedOptions {
   std::string over_ranks = "max";
   std::string timestamps = "0";
   std::string json_file;
-  std::string csv_file;
   std::string baseline;
   std::string tolerance;
-  std::string completion;
   bool wants_manual = false;
   bool latency = false;
   bool persistent = false;
-  bool inject_corruption = false;
 };
 
-/// Sorts the command line into its options; nothing if help, the version, the manual page or a
-/// completion script was asked for, which then is in `help`. Of an option that is given several times the
+/// Sorts the command line into its options; nothing if help, the version or the manual page was asked for,
+/// which then is in `help`. Of an option that is given several times the
 /// last counts. Throws UsageError for an option that does not exist or lacks its value: the message names the
 /// nearest one, or what does what nccl-tests has the option for.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/manual.hpp"
 
-#include "perf/operations/operation.hpp"
-#include "perf/processes/usage_error.hpp"
-#include "tutti/dtype.hpp"
 #include "tutti/version.hpp"
 
 #include <CLI/CLI.hpp>
@@ -17,32 +14,6 @@
 
 namespace tutti::perf {
 namespace {
-
-/// Values that options take, where they are names.
-struct Choices {
-  const char* option;
-  const char* values;
-};
-constexpr Choices choices[] = {
-    {"--root", "all"},
-    {"--dim", "0 1 all"},
-    {"--transport", "auto p2p nccl staged"},
-    {"--determinism", "fastest bitwise"},
-    {"--op", "sum avg premul_sum min max prod band bor bxor absmax all"},
-    {"--results", "out new"},
-    {"--backend", "auto cuda host"},
-    {"--topology", "island two-islands pcie pcie-p2p"},
-    {"--peer", "none nccl mpi"},
-    {"--average", "max min average rank0"},
-    {"--per_iter_timing", "0 1"},
-    {"--report_timestamps", "0 1"},
-    {"--check", "0 1"},
-    {"--tensors", "resnet50 gpt2"},
-    {"--completion", "bash zsh"},
-};
-/// Options whose value may be a file.
-constexpr std::string_view file_options[] = {"--topology", "--tensors", "--output_file", "--csv",
-                                             "--baseline"};
 
 struct Example {
   const char* command;
@@ -73,14 +44,6 @@ std::vector<std::string> groups_of(const CLI::App& app) {
     if (!group.empty()) groups.push_back(group);
   }
   return groups;
-}
-
-std::vector<std::string> operation_words() {
-  std::vector<std::string> words;
-  for (const Operation* operation : collective_operations(Mode::single_process))
-    words.emplace_back(operation->name());
-  for (const char* word : {"sendrecv", "all", "topo", "explain", "tensors"}) words.emplace_back(word);
-  return words;
 }
 
 /// "-b" and "--minbytes": as typed.
@@ -132,105 +95,6 @@ std::string paragraphs(const std::string& text) {
   return page + (is_in_columns ? ".fi\n" : "");
 }
 
-std::string values_of(const CLI::Option& option) {
-  if (option.check_name("--datatype")) {
-    std::string names = "all";
-    for (const DType dtype : all_dtypes) names += fmt::format(" {}", name_of(dtype));
-    return names;
-  }
-  for (const Choices& choice : choices) {
-    if (option.check_name(choice.option)) return choice.values;
-  }
-  return {};
-}
-
-bool takes_file(const CLI::Option& option) {
-  return std::ranges::any_of(file_options,
-                             [&](std::string_view name) { return option.check_name(std::string(name)); });
-}
-
-std::vector<const CLI::Option*> shown_options(const CLI::App& app) {
-  std::vector<const CLI::Option*> shown;
-  for (const std::string& group : groups_of(app)) {
-    for (const CLI::Option* option : options_of(app, group)) {
-      if (!names_of(*option).empty()) shown.push_back(option);
-    }
-  }
-  return shown;
-}
-
-std::string bash_completion(const CLI::App& app) {
-  std::vector<std::string> options;
-  std::string cases;
-  for (const CLI::Option* option : shown_options(app)) {
-    const std::vector<std::string> names = names_of(*option);
-    options.insert(options.end(), names.begin(), names.end());
-    if (!takes_value(*option)) continue;
-    const char* const files = takes_file(*option) ? "; compopt -o default" : "";
-    cases += fmt::format("    {}) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$word\"){}; return ;;\n",
-                         fmt::join(names, " | "), values_of(*option), files);
-  }
-  return fmt::format(
-      R"(# Completes tutti-perf in bash; printed by `tutti-perf --completion bash`.
-_tutti_perf() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
-  COMPREPLY=()
-  case $before in
-{}  esac
-  if [[ $word == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W '{}' -- "$word")
-  else
-    mapfile -t COMPREPLY < <(compgen -W '{}' -- "$word")
-  fi
-}}
-complete -F _tutti_perf tutti-perf
-)",
-      cases, fmt::join(options, " "), fmt::join(operation_words(), " "));
-}
-
-/// For a specification of _arguments, in single quotes.
-std::string zsh_text(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '[' || letter == ']' || letter == ':') result += '\\';
-    result += letter == '\'' ? '"' : letter;
-  }
-  return result;
-}
-
-std::string zsh_completion(const CLI::App& app) {
-  std::string specifications;
-  for (const CLI::Option* option : shown_options(app)) {
-    const std::vector<std::string> names = names_of(*option);
-    std::string value;
-    if (takes_value(*option)) {
-      const std::string values = values_of(*option);
-      value = fmt::format(":{}:", zsh_text(option->get_type_name()));
-      if (takes_file(*option) && !values.empty()) {
-        value += fmt::format("_alternative \"names\\:name\\:({})\" \"files\\:file\\:_files\"", values);
-      } else if (takes_file(*option)) {
-        value += "_files";
-      } else if (!values.empty()) {
-        value += fmt::format("({})", values);
-      }
-    }
-    for (const std::string& name : names) {
-      specifications += fmt::format("    '({}){}[{}]{}' \\\n", fmt::join(names, " "), name,
-                                    zsh_text(option->get_description()), value);
-    }
-  }
-  return fmt::format(
-      R"(#compdef tutti-perf
-# Completes tutti-perf in zsh; printed by `tutti-perf --completion zsh`.
-_tutti_perf() {{
-  _arguments -s \
-{}    '*:operation:({})'
-}}
-_tutti_perf "$@"
-)",
-      specifications, fmt::join(operation_words(), " "));
-}
-
 }  // namespace
 
 std::string manual_page(const CLI::App& app) {
@@ -255,12 +119,6 @@ std::string manual_page(const CLI::App& app) {
   for (const Example& example : examples)
     page += fmt::format(".TP\n.B {}\n{}\n", roff(example.command), roff(example.what));
   return page;
-}
-
-std::string completion_script(const CLI::App& app, const std::string& shell) {
-  if (shell == "bash") return bash_completion(app);
-  if (shell == "zsh") return zsh_completion(app);
-  throw UsageError(fmt::format("--completion: '{}' is not valid: expected bash or zsh", shell));
 }
 
 }  // namespace tutti::perf

@@ -53,23 +53,10 @@ std::vector<DType> parse_dtypes(const std::string& text) {
   return {parse_element_type(text, "-d")};
 }
 
-/// Numbers with commas between them.
-std::vector<int> parse_cpus(const std::string& text) {
-  std::vector<int> cpus;
-  for (std::size_t start = 0; !text.empty() && start <= text.size();) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    cpus.push_back(parse_number(std::string_view(text).substr(start, end - start), "--cpu", 0, any_number));
-    start = end + 1;
-  }
-  return cpus;
-}
-
 void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
   options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
-  options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
-  options.cpus = parse_cpus(typed.cpus);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
   if (graph_launches > 0 && !typed.iterations.empty()) {
@@ -214,17 +201,6 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
   if (options.peer_mode && options.peer != PeerChoice::nccl)
     throw UsageError("-R chooses the buffers of NCCL's calls: expected --peer nccl with it");
   options.check = parse_number(typed.check, "-c", 0, any_number) > 0;
-  options.inject_corruption = typed.inject_corruption;
-  if (options.inject_corruption && !options.check)
-    throw UsageError("--inject-corruption needs the check (-c 1)");
-}
-
-std::uint64_t parse_seed(const std::string& text) {
-  std::uint64_t seed = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, seed);
-  if (error != std::errc() || rest != end) refuse_value("--seed", text, "a whole number, 0 to 2^64 - 1");
-  return seed;
 }
 
 }  // namespace
@@ -245,7 +221,6 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   if (!options.tensors_name.empty()) {
     options.tensors = parse_tensors(options.tensors_name, options.dtypes);
   }
-  options.seed = parse_seed(typed->seed);
   if (!options.operations.empty()) require_consistency(*typed, options);
   if (options.command == Command::explain) require_one_plan(options);
   parse_runs(*typed, options);

@@ -65,7 +65,6 @@ struct Options {
       tensors;                      ///< coalesced operations: a list for each of `dtypes`, or none
   std::optional<int> devices_used;  ///< of every process
   TimingPlan timing;
-  std::vector<int> cpus;  ///< one for each rank of a host, in order; empty: where the system puts them
   Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
   bool replays = false;  ///< calls of a communicator that are persistent are replayed, several in a graph
@@ -75,11 +74,8 @@ struct Options {
   std::string backend;           ///< empty: as the environment says
   std::string virtual_topology;  ///< empty: as the environment says
   std::optional<int> virtual_devices;
-  std::optional<int> buffer_sets;
-  std::uint64_t seed = 1;
   PeerChoice peer = PeerChoice::none;
-  std::optional<int> peer_mode;  ///< of NCCL, as nccl-tests' -R counts them; nothing: each
-  bool inject_corruption = false;
+  std::optional<int> peer_mode;   ///< of NCCL, as nccl-tests' -R counts them; nothing: each
   bool shows_spread = false;      ///< of latencies: min, max and coefficient of variation
   bool shows_timestamps = false;  ///< when a row was measured
   int cycles = 1;                 ///< how often all is measured; 0: until interrupted
@@ -89,7 +85,6 @@ struct Options {
   int groups = 1;               ///< of ranks, which measure at the same time
   bool reports_memory = false;  ///< at the end
   std::string json_file;
-  std::string csv_file;
   std::string baseline_file;  ///< that rows are compared with
   double tolerance = 3.0;     ///< how much slower than there a time may be, in per cent
 };

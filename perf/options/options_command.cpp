@@ -70,10 +70,10 @@ std::vector<const Operation*> parse_operations(const std::vector<std::string>& n
 }
 
 /// What `topo` and `explain` have a use of, which measure nothing: what chooses devices and transports. Of
-/// files (-J, --csv, --baseline) parse_report says more.
-constexpr std::string_view used_by_both[] = {
-    "-g", "--backend", "--devices",         "--topology", "--groups",    "--transport",
-    "-J", "--csv",     "--multiprocessors", "--baseline", "--tolerance", "--determinism"};
+/// files (-J, --baseline) parse_report says more.
+constexpr std::string_view used_by_both[] = {"-g",         "--backend",   "--devices",    "--topology",
+                                             "--groups",   "--transport", "-J",           "--multiprocessors",
+                                             "--baseline", "--tolerance", "--determinism"};
 constexpr std::string_view used_by_explain[] = {"-d", "-o", "-r", "--dim", "--tensors"};
 
 void require_used_options(const TypedOptions& typed, Command command) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <string>
 #include <system_error>
@@ -38,21 +37,6 @@ double parse_tolerance(const std::string& text) {
   return percent;
 }
 
-/// Devices take both.
-bool are_one_file(const std::string& one, const std::string& other) {
-  if (one.empty() || other.empty()) return false;
-  std::error_code unknown;
-  const std::filesystem::file_status status = std::filesystem::status(one, unknown);
-  const bool is_device = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-  const auto place_of = [](const std::string& name) {
-    std::error_code failure;
-    const std::filesystem::path whole = std::filesystem::absolute(name);
-    const std::filesystem::path place = std::filesystem::weakly_canonical(whole, failure);
-    return failure ? whole : place;
-  };
-  return !is_device && place_of(one) == place_of(other);
-}
-
 }  // namespace
 
 void parse_report(const TypedOptions& typed, Options& options) {
@@ -65,9 +49,6 @@ void parse_report(const TypedOptions& typed, Options& options) {
   options.shows_spread = parse_number(typed.per_iteration, "-I", 0, 1) == 1;
   options.shows_timestamps = parse_number(typed.timestamps, "-S", 0, 1) == 1;
   options.json_file = typed.json_file;
-  options.csv_file = typed.csv_file;
-  if (are_one_file(options.json_file, options.csv_file))
-    throw UsageError(fmt::format("-J and --csv are both '{}', expected a file for each", options.csv_file));
   options.baseline_file = typed.baseline;
   if (!typed.tolerance.empty()) {
     if (typed.baseline.empty())
@@ -75,9 +56,8 @@ void parse_report(const TypedOptions& typed, Options& options) {
     options.tolerance = parse_tolerance(typed.tolerance);
   }
   if (options.command == Command::measure) return;
-  for (const auto& [option, file] :
-       {std::pair{"-J writes", &options.json_file}, std::pair{"--csv writes", &options.csv_file},
-        std::pair{"--baseline compares", &options.baseline_file}}) {
+  for (const auto& [option, file] : {std::pair{"-J writes", &options.json_file},
+                                     std::pair{"--baseline compares", &options.baseline_file}}) {
     if (!file->empty())
       throw UsageError(fmt::format("{} what has been measured: expected an operation to measure", option));
   }

@@ -14,7 +14,7 @@
 namespace tutti::perf {
 
 std::string arguments_of_all(std::span<const char* const> arguments) {
-  constexpr std::string_view long_names[] = {"--output_file", "--csv", "--baseline"};
+  constexpr std::string_view long_names[] = {"--output_file", "--baseline"};
   std::string mine;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];

@@ -145,12 +145,10 @@ Json settings_of(const Options& options) {
           {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
           {"over_ranks", name_of(options.timing.over_ranks)},
           {"latencies_skipped", options.timing.skipped},
-          {"cpus", options.cpus.empty() ? Json(nullptr) : Json(options.cpus)},
           {"check", options.check},
           {"calls_of_a_launch", options.calls_of_a_launch},
           {"first_element", options.first_element},
-          {"groups", options.groups},
-          {"seed", options.seed}};
+          {"groups", options.groups}};
 }
 
 Json baseline_of(const Options& options, const Results& results) {

@@ -194,10 +194,6 @@ std::string format_header(const Options& options, const Results& results, const 
     text += fmt::format("# tensors begin with element {} of memory that is aligned\n", options.first_element);
   if (results.job.mode == Mode::ranks) text += "# seen by rank 0:\n";
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
-  if (!options.cpus.empty()) {
-    text += fmt::format("# launched from CPU {}{} while times are taken\n", fmt::join(options.cpus, ", "),
-                        options.cpus.size() > 1 ? ", a rank of the host from each," : "");
-  }
   if (!results.peer.empty()) {
     text += fmt::format(
         "# peer: {}, {}: rows of its own; the fastest right one ends with its time over tutti's\n",

@@ -49,12 +49,6 @@ struct Job {
   [[nodiscard]] int group_of(int rank) const noexcept { return rank / ranks_of_group(); }
   /// Without repetitions, in order of ranks.
   [[nodiscard]] std::vector<std::string> hosts() const;
-  /// How many ranks of its host come before a rank, and how many there are with it.
-  struct Place {
-    int before = 0;
-    int all = 0;
-  };
-  [[nodiscard]] Place place_on_host(int rank) const;
 };
 
 [[nodiscard]] std::string_view name_of(Mode mode) noexcept;

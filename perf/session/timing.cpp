@@ -2,7 +2,6 @@
 #include "perf/session/timing.hpp"
 
 #include "perf/processes/interrupt.hpp"
-#include "perf/session/cpu.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -76,7 +75,6 @@ int fitting(double budget, double microseconds_each, int least, int most) {
 Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes) {
   // First use allocates, connects and plans: never part of an estimate.
   run_batch(launcher, launcher.rotation, processes);
-  const OnCpu placed(plan.cpu);  // not before: threads that first use starts would stay there, too
   const int warmup = plan.warmup.value_or(default_warmup);
   // All ranks estimate the same, and so choose the same numbers.
   double estimate = slowest(run_batch(launcher, 1, processes), processes);

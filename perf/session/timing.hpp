@@ -34,7 +34,6 @@ struct TimingPlan {
   std::optional<int> iterations;   ///< launches in a batch
   std::optional<int> warmup;       ///< launches before the first measurement
   std::optional<int> repetitions;  ///< batches; 5, but fewer of long operations unless `iterations` is given
-  std::optional<int> cpu{};        ///< that launches; nothing: where the system puts the thread
   int skipped = 0;                 ///< latencies that are taken first, and left out of their summary
   OverRanks over_ranks = OverRanks::maximum;
 };

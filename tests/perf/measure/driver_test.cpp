@@ -179,7 +179,7 @@ struct RunBeside {
 
 TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElementChecked) {
   const RunBeside<ManyModes> run({"broadcast", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-n",
-                                  "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+                                  "1", "-w", "0", "--repetitions", "1"});
   const Results& results = run.results;
   ASSERT_EQ(results.rows.size(), 4U);
   const char* const modes[] = {"", "late", "elsewhere", "idle"};
@@ -248,7 +248,7 @@ class Foreseeing final : public Peer {
 
 TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
   const RunBeside<Foreseeing> run({"scatter", "--backend", "host", "-g", "2", "-b", "1K", "-e", "4K", "-f",
-                                   "4", "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+                                   "4", "-n", "1", "-w", "0", "--repetitions", "1"});
   EXPECT_EQ(run.peer.foreseen().size(), 2U);
   EXPECT_EQ(run.results.rows.size(), 2U);
 }
@@ -285,14 +285,14 @@ TEST(PerfDriver, APeersPersistentCallsAreLaunchedAsManyAtATimeAsTuttis) {
                                                     {"all_reduce", "-G", "2"}};
   for (const std::vector<const char*>& form : forms) {
     std::vector<const char*> words = form;
-    words.insert(words.end(), {"--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-w", "0",
-                               "--repetitions", "1", "--buffer-sets", "3"});
+    words.insert(words.end(),
+                 {"--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-w", "0", "--repetitions", "1"});
     const RunBeside<Recording> run(words);
     const Results& results = run.results;
     const bool is_replayed = run.options.replays;
     // Out of place and in place.
     EXPECT_EQ(run.peer.recorded(), is_replayed ? (std::vector<std::size_t>{20, 1, 20, 1})
-                                               : (std::vector<std::size_t>{1, 1, 1, 1, 1, 1}));
+                                               : (std::vector<std::size_t>{1, 1, 1, 1}));
     ASSERT_EQ(results.rows.size(), 2U);
     for (const Row& row : results.rows) EXPECT_EQ(row.wrong(), 0U) << row.algorithm;
     EXPECT_EQ(results.rows[0].out_of_place->timing.iterations,

@@ -3,10 +3,7 @@
 #include "perf/options/usage_errors.hpp"
 #include "perf/session/provenance.hpp"
 
-#include <array>
 #include <cstddef>
-#include <cstdio>
-#include <fstream>
 #include <regex>
 #include <string>
 #include <vector>
@@ -44,47 +41,13 @@ std::string without_escapes(std::string page) {
 
 TEST(PerfManual, HasEveryOptionOfTheHelp) {
   const std::string page = without_escapes(told({"--man"}));
-  const std::string bash = told({"--completion", "bash"});
-  const std::string zsh = told({"--completion", "zsh"});
   const std::vector<std::string> names = options_in_help();
   EXPECT_GT(names.size(), 30U);
   for (const std::string& name : names) {
     EXPECT_NE(page.find(name), std::string::npos) << name;
-    EXPECT_TRUE(bash.find(name + " ") != std::string::npos || bash.find(name + "'") != std::string::npos)
-        << name;
-    EXPECT_NE(zsh.find(")" + name + "["), std::string::npos) << name;
   }
   EXPECT_TRUE(page.starts_with(".TH TUTTI-PERF 1"));
   EXPECT_NE(page.find("Exit status"), std::string::npos);
-}
-
-TEST(PerfManual, AnotherShellIsRefused) {
-  EXPECT_EQ(usage_error_of([] {
-              told({"--completion", "fish"});
-            }),
-            "--completion: 'fish' is not valid: expected bash or zsh");
-}
-
-/// What bash offers for the last of `words`.
-std::string completed(const std::string& words) {
-  const std::string file = ::testing::TempDir() + "tutti-perf.bash";
-  std::ofstream(file) << told({"--completion", "bash"});
-  const std::string command = "bash -c 'source " + file + "; compopt() { :; }; COMP_WORDS=(" + words +
-                              "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tutti_perf; echo ${COMPREPLY[*]}'";
-  std::string output;
-  std::FILE* const pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return "no bash";
-  std::array<char, 256> buffer{};
-  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) output += buffer.data();
-  ::pclose(pipe);
-  return output;
-}
-
-TEST(PerfManual, BashCompletesOperationsOptionsAndValues) {
-  EXPECT_EQ(completed("tutti-perf all_r"), "all_reduce_add all_reduce_add_coalesced\n");
-  EXPECT_EQ(completed("tutti-perf all --warm"), "--warmup_iters\n");
-  EXPECT_EQ(completed("tutti-perf all --transport s"), "staged\n");
-  EXPECT_EQ(completed("tutti-perf all -d float6"), "float64\n");
 }
 
 TEST(PerfProvenance, TheDriverIsFoundInEitherOfItsWordings) {

@@ -53,25 +53,19 @@ TEST(PerfReportOptions, ColumnsAreAddedByOneAndZero) {
 }
 
 TEST(PerfReportOptions, FilesAreOfMeasurements) {
-  const Options options =
-      parsed({"all", "-J", "a.json", "--csv", "b.csv", "--baseline", "c.json", "--tolerance", "2.5"});
+  const Options options = parsed({"all", "-J", "a.json", "--baseline", "c.json", "--tolerance", "2.5"});
   EXPECT_EQ(options.json_file, "a.json");
-  EXPECT_EQ(options.csv_file, "b.csv");
   EXPECT_EQ(options.baseline_file, "c.json");
   EXPECT_EQ(options.tolerance, 2.5);
   EXPECT_EQ(parsed({"all", "--baseline", "c.json"}).tolerance, 3.0);
   EXPECT_EQ(usage_error_of([] {
-              parsed({"topo", "--csv", "b.csv"});
+              parsed({"topo", "-J", "a.json"});
             }),
-            "--csv writes what has been measured: expected an operation to measure");
+            "-J writes what has been measured: expected an operation to measure");
   EXPECT_EQ(usage_error_of([] {
               parsed({"explain", "broadcast", "1M", "--baseline", "c.json"});
             }),
             "--baseline compares what has been measured: expected an operation to measure");
-  EXPECT_EQ(usage_error_of([] {
-              parsed({"all", "-J", "a.json", "--csv", "a.json"});
-            }),
-            "-J and --csv are both 'a.json', expected a file for each");
   EXPECT_EQ(usage_error_of([] {
               parsed({"all", "--tolerance", "5"});
             }),

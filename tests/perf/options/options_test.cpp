@@ -146,12 +146,6 @@ TEST(PerfOptions, ThePeerNcclIsMeasuredInEachModeOrInOne) {
   EXPECT_EQ(parsed({"all", "--peer", "nccl", "--local_register", "0"}).peer_mode, 0);
 }
 
-TEST(PerfOptions, CpusAreCountedWithCommas) {
-  EXPECT_EQ(parsed({"all", "--cpu", "3"}).cpus, std::vector{3});
-  EXPECT_EQ(parsed({"all", "--cpu", "3,0,12"}).cpus, (std::vector{3, 0, 12}));
-  EXPECT_TRUE(parsed({"all"}).cpus.empty());
-}
-
 TEST(PerfOptions, TheLastOfSeveralCounts) {
   const Options options = parsed({"broadcast", "-b", "1K", "--latency", "-b", "2K", "--minbytes", "4K", "-J",
                                   "a", "--latency", "-J", "b"});
@@ -250,7 +244,7 @@ TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {
       {"broadcast", "-b", "1K", "-e", "64M", "-f", "4", "-g", "2", "-c", "1", "-n", "20", "-w", "5"},
       {"scatter", "gather", "-b8", "--dim=all", "-d", "all", "-r", "-1", "--transport", "staged", "--devices",
        "4"},
-      {"broadcast_coalesced", "--tensors", "1000x1K", "--persistent", "-J", "out.json", "--seed", "7"},
+      {"broadcast_coalesced", "--tensors", "1000x1K", "--persistent", "-J", "out.json", "-m", "7"},
       {"all", "-i", "4096", "-e", "64K", "-G", "20", "--topology", "two-islands", "--determinism", "bitwise"},
       {"explain", "reduce_add", "16M", "--root", "1", "-d", "half", "--transport", "p2p", "--backend",
        "host"}};

@@ -79,17 +79,6 @@ TEST(PerfFiles, ABaselineThatIsNoneIsFoundBeforeTheRun) {
   expect_one_line_about(outcome.error, "--baseline: '/no/such/file' cannot be read: No such file");
 }
 
-TEST(PerfFiles, RowsGoToATableOfTheirOwn) {
-  const std::string csv = temporary("rows.csv");
-  const Outcome outcome = short_run({"--csv", csv});
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
-  const std::string text = content_of(csv);
-  unlink(csv.c_str());
-  EXPECT_TRUE(text.starts_with("operation,by,mode,size,count,")) << text;
-  EXPECT_EQ(std::ranges::count(text, '\n'), 3) << text;
-  EXPECT_NE(text.find("\nall_reduce_add,tutti,,1024,256,"), std::string::npos) << text;
-}
-
 TEST(PerfFiles, VirtualDevicesHaveNoClocksAndAreNotThrottled) {
   const std::string json = temporary("devices.json");
   const Outcome outcome = short_run({"-J", json, "-S", "1", "-I", "1", "-K", "2"});

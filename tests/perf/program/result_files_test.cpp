@@ -72,18 +72,10 @@ TEST_F(ResultFiles, WhatCannotBeWrittenLeavesWhatWasThere) {
 }
 
 TEST_F(ResultFiles, AMistakeLeavesNoFile) {
-  const Outcome outcome =
-      outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J new.json --csv none/new.csv"));
+  const Outcome outcome = outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J none/new.json"));
   EXPECT_EQ(outcome.status, 2);
-  expect_one_line_about(outcome.error, "--csv: 'none/new.csv' cannot be written: No such file or directory");
+  expect_one_line_about(outcome.error, "-J: 'none/new.json' cannot be written: No such file or directory");
   EXPECT_TRUE(folder_.files().empty());
-}
-
-TEST_F(ResultFiles, OneFileIsNotWrittenTwice) {
-  const Outcome outcome =
-      outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J one.json --csv ./one.json"));
-  EXPECT_EQ(outcome.status, 2);
-  expect_one_line_about(outcome.error, "-J and --csv are both './one.json', expected a file for each");
 }
 
 TEST_F(ResultFiles, LinksAndPermissionsStay) {
@@ -120,12 +112,10 @@ TEST_F(ResultFiles, DevicesStayAndOneThatTakesNothingIsFoundBeforeTheRun) {
     GTEST_SKIP() << "this user may not make devices";
   const std::string run = "exec \"$PERF\" broadcast -b 1K -e 1K -n 2 --devices 2 ";
   EXPECT_EQ(outcome_of(by_shell(run + "-J null")).status, 0);
-  for (const std::string option : {"-J", "--csv"}) {
-    const Outcome refused = outcome_of(by_shell(run + option + " full"));
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_EQ(refused.out, "");
-    expect_one_line_about(refused.error, option + ": 'full' cannot be written: No space left on device");
-  }
+  const Outcome refused = outcome_of(by_shell(run + "-J full"));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.out, "");
+  expect_one_line_about(refused.error, "-J: 'full' cannot be written: No space left on device");
   for (const char* const name : {"null", "full"}) EXPECT_TRUE(S_ISCHR(folder_.status(name).st_mode)) << name;
 }
 
@@ -162,7 +152,7 @@ TEST_F(ResultFiles, ATerminalThatGoesEndsARunAsCtrlCDoes) {
 
 TEST_F(ResultFiles, WrongElementsAreToldOfInterruptedRunsToo) {
   const Program program(
-      by_shell("exec \"$PERF\" broadcast -b 1K -e 1G -r all --devices 4 --inject-corruption -J run.json"));
+      by_shell("exec \"$TUTTI_PERF_DAMAGING\" broadcast -b 1K -e 1G -r all --devices 4 -J run.json"));
   program.wait_for(" 1024 ");
   program.interrupt();
   EXPECT_EQ(program.wait(), 130);

@@ -69,9 +69,8 @@ TEST(PerfRuns, LaunchesOfSeveralCallsAreDividedByThem) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{}, std::vector<std::string>{"--persistent"},
         std::vector<std::string>{"-G", "3"}}) {
-    std::vector<std::string> words{
-        "reduce_add", "all_reduce_add", "-b", "4K", "-e", "4K", "-m", "4", "--repetitions",
-        "1",          "--buffer-sets",  "8"};
+    std::vector<std::string> words{"reduce_add", "all_reduce_add", "-b", "4K", "-e", "4K", "-m",
+                                   "4",          "--repetitions",  "1"};
     if (more != std::vector<std::string>{"-G", "3"}) words.insert(words.end(), {"-n", "3"});
     words.insert(words.end(), more.begin(), more.end());
     const Written run_of_four = run(words);

@@ -208,10 +208,6 @@ TEST(PerfBaseline, OtherSettingsAreTold) {
       {[](Options& options) { options.calls_of_a_launch = 8; }, "-m 8, was 1"},
       {[](Options& options) { options.first_element = 3; }, "-u 3, was 0"},
       {[](Options& options) { options.groups = 2; }, "--groups 2, was 1"},
-      {[](Options& options) {
-         options.cpus = {1, 2};
-       },
-       "--cpu [1,2], was default"},
   };
   for (const auto& [change, expected] : changes) {
     Options now;

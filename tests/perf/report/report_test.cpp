@@ -144,16 +144,6 @@ TEST(PerfTable, InEachPlacementTheFastestRightModeOfAPeerIsComparedWith) {
   EXPECT_TRUE(rows[0].in_place->is_fastest_peer);
 }
 
-TEST(PerfTable, TheHeadSaysFromWhichCpuCallsAreMade) {
-  Options options;
-  EXPECT_EQ(format_header(options, results_of({}), columns_of()).find("CPU"), std::string::npos);
-  EXPECT_TRUE(nlohmann::json::parse(to_json(options, results_of({}), {}))["settings"]["cpus"].is_null());
-  options.cpus = {3, 5};
-  EXPECT_NE(format_header(options, results_of({}), columns_of()).find("# launched from CPU 3, 5, a rank of"),
-            std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(to_json(options, results_of({}), {}))["settings"]["cpus"][1], 5);
-}
-
 TEST(PerfTable, WhatIsInPlaceOnlyStillHasLatencies) {
   Row row = scatter_row();
   row.in_place = std::exchange(row.out_of_place, std::nullopt);

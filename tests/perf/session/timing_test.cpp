@@ -51,21 +51,6 @@ TEST(PerfTiming, MakesExactlyTheLaunchesAskedFor) {
   EXPECT_EQ(counted.waits, 1 + 3 + 4 + 20);
 }
 
-TEST(PerfTiming, LaunchesFromTheCpuThatItIsTold) {
-  const std::vector<int> usable = usable_cpus();
-  ASSERT_FALSE(usable.empty());
-  for (const int cpu : {usable.front(), usable.back()}) {
-    std::vector<int> seen;
-    Launcher how;
-    how.launch = [&seen](std::size_t) { seen.push_back(sched_getcpu()); };
-    how.synchronize = [] {};
-    static_cast<void>(measured(how, {.iterations = 20, .warmup = 1, .repetitions = 2, .cpu = cpu}));
-    for (std::size_t launch = 1; launch < seen.size(); ++launch) EXPECT_EQ(seen[launch], cpu);
-    EXPECT_EQ(usable_cpus(), usable);  // the thread is free again
-  }
-  EXPECT_THROW(OnCpu(CPU_SETSIZE - 1), UsageError);
-}
-
 TEST(PerfTiming, WarmsUpEverySetOfBuffers) {
   Counted counted;
   Launcher how = counted.launcher();
