@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/session/timing.hpp"
 
-#include "perf/processes/usage_error.hpp"
-#include "perf/session/cpu.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
