@@ -188,8 +188,7 @@ void Arguments::tensor_dtypes(std::size_t dtypes, std::size_t tensors) const {
 }
 
 void Arguments::tensor_bytes(std::size_t count, Collective collective) const {
-  const bool takes_lists = traits_of(collective).takes_lists;
-  if (count == 0 || takes_lists) return;
+  if (count == 0 || traits_of(collective).may_take_lists()) return;
   fail("tensor_bytes has {} entries, expected none: {} takes no list of tensors", count, name_of(collective));
 }
 

@@ -292,15 +292,15 @@ transport::CallShape::Counted count_moved(const Problem& problem) {
 
 void add_work(const Request& request, Problem& problem) {
   Describer describer(request, problem);
-  switch (traits_of(request.collective).travels_as) {
+  switch (request.collective) {
     case Collective::broadcast:
       return describer.broadcast();
     case Collective::all_gather:
       return describer.all_gather();
-    case Collective::reduce_add:
-    case Collective::all_reduce_add:
+    case Collective::reduce:
+    case Collective::all_reduce:
       return describer.reduce();
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return describer.reduce_scatter();
     case Collective::all_to_all:
       return describer.all_to_all();
@@ -337,9 +337,9 @@ std::uint64_t Request::bytes() const {
 }
 
 void describe(const Request& request, Problem& problem) {
-  problem.shape = {.collective = traits_of(request.collective).travels_as,
-                   .members = problem.lane_devices.size(),
-                   .tensors = request.columns};
+  problem.name = request.name;
+  problem.shape = {
+      .collective = request.collective, .members = problem.lane_devices.size(), .tensors = request.columns};
   problem.reduce_kind = request.reduce_kind;
   if (!moves_tensors(request.collective) || request.shape.empty()) return;
   add_work(request, problem);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace tutti::collectives {
@@ -19,6 +20,9 @@ namespace tutti::collectives {
 /// options it is all that a plan depends on.
 struct Request {
   Collective collective = Collective::barrier;
+  /// The function that was called, for messages and traces; it lives as long as the program, and plans do not
+  /// depend on it.
+  std::string_view name = {};
   ReduceKind reduce_kind = ReduceKind::sum;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
@@ -38,6 +42,7 @@ struct Request {
   /// Makes it a request of nothing, which keeps its memory.
   void clear() noexcept {
     collective = Collective::barrier;
+    name = {};
     reduce_kind = ReduceKind::sum;
     columns = 1;
     shape.clear();

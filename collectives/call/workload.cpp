@@ -56,8 +56,9 @@ void add_cut(Request& request, const Workload& workload, std::size_t members) {
 Request request_of(const Arguments& arguments, const Workload& workload, std::size_t members) {
   check(arguments, workload);
   const CollectiveTraits& traits = traits_of(workload.collective);
-  Request request{.collective = workload.collective};
-  if (traits.takes_operation) request.reduce_kind = workload.reduce_kind;
+  Request request{.collective = workload.collective,
+                  .name = name_of(CollectiveForm(workload.collective, !workload.tensor_bytes.empty()))};
+  if (traits.reduces) request.reduce_kind = workload.reduce_kind;
   if (traits.has_own_sizes) {
     add_cut(request, workload, members);
     return request;
@@ -67,7 +68,7 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
   request.columns = sizes.size();
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
-    if (traits.takes_operation && !has_operation(dtype, workload.reduce_kind)) {
+    if (traits.reduces && !has_operation(dtype, workload.reduce_kind)) {
       arguments.fail("reduce_kind is {}, which elements of {} do not have", name_of(workload.reduce_kind),
                      name_of(dtype));
     }

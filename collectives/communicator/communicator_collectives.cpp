@@ -20,9 +20,9 @@ using collectives::TeamCall;
 using collectives::TeamContext;
 
 /// A call in which all members have inputs and outputs.
-void call_for_all(TeamContext& context, Collective collective, const ReduceOp& op,
-                  const MemberOperands& inputs, const MemberOperands& out, StreamList streams) {
-  TeamCall call(context, collective, streams);
+void call_for_all(TeamContext& context, CollectiveForm form, const ReduceOp& op, const MemberOperands& inputs,
+                  const MemberOperands& out, StreamList streams) {
+  TeamCall call(context, form, streams);
   collectives::run_for_all(call, op, inputs, out);
 }
 
@@ -45,13 +45,13 @@ void CommunicatorCollectives::broadcast(const Tensor& tensor, TensorList out, in
 }
 
 void CommunicatorCollectives::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, coalesced(Collective::broadcast), streams);
   collectives::broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
 void CommunicatorCollectives::broadcast_coalesced(TensorList tensors, TensorLists out, int root,
                                                   StreamList streams) {
-  TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, coalesced(Collective::broadcast), streams);
   collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
@@ -64,7 +64,7 @@ void CommunicatorCollectives::reduce(TensorList inputs, TensorList out, const Re
 
 void CommunicatorCollectives::reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                                int root, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_coalesced, streams);
+  TeamCall call(*impl_->context, coalesced(Collective::reduce), streams);
   collectives::reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
@@ -76,7 +76,7 @@ void CommunicatorCollectives::all_reduce(TensorList inputs, TensorList out, cons
 
 void CommunicatorCollectives::all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                                    StreamList streams) {
-  call_for_all(*impl_->context, Collective::all_reduce_coalesced, op, MemberOperands::lists(inputs),
+  call_for_all(*impl_->context, coalesced(Collective::all_reduce), op, MemberOperands::lists(inputs),
                MemberOperands::lists(out), streams);
 }
 
@@ -86,7 +86,7 @@ void CommunicatorCollectives::all_gather(TensorList inputs, TensorList out, Stre
 }
 
 void CommunicatorCollectives::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  call_for_all(*impl_->context, Collective::all_gather_coalesced, ReduceOp::sum,
+  call_for_all(*impl_->context, coalesced(Collective::all_gather), ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
@@ -98,7 +98,7 @@ void CommunicatorCollectives::reduce_scatter(TensorList inputs, TensorList out, 
 
 void CommunicatorCollectives::reduce_scatter_coalesced(TensorLists inputs, TensorLists out,
                                                        const ReduceOp& op, StreamList streams) {
-  call_for_all(*impl_->context, Collective::reduce_scatter_coalesced, op, MemberOperands::lists(inputs),
+  call_for_all(*impl_->context, coalesced(Collective::reduce_scatter), op, MemberOperands::lists(inputs),
                MemberOperands::lists(out), streams);
 }
 
@@ -136,7 +136,7 @@ void CommunicatorCollectives::all_to_all(TensorList inputs, TensorList out, Stre
 }
 
 void CommunicatorCollectives::all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  call_for_all(*impl_->context, Collective::all_to_all_coalesced, ReduceOp::sum,
+  call_for_all(*impl_->context, coalesced(Collective::all_to_all), ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 

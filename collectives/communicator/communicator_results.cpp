@@ -76,8 +76,8 @@ struct Told {
 };
 
 /// What the root tells of its `tensors`: it is the only one that is asked for them.
-std::vector<Told> hear_of(TeamContext& context, Collective collective, const Named& tensors, int root) {
-  TeamCall call(context, collective, {});
+std::vector<Told> hear_of(TeamContext& context, CollectiveForm form, const Named& tensors, int root) {
+  TeamCall call(context, form, {});
   call.set_root(root);
   const transport::team::Membership& membership = context.team().membership();
   const std::size_t teller = membership.rank_of_member()[call.root()];
@@ -98,11 +98,11 @@ std::vector<Told> hear_of(TeamContext& context, Collective collective, const Nam
 
 /// What follows once ranks have told one another of a call: others wait for this one, so a failure ends all.
 template <class Work>
-auto having_told(TeamContext& context, Collective collective, const Work& work) {
+auto having_told(TeamContext& context, CollectiveForm form, const Work& work) {
   try {
     return work();
   } catch (...) {
-    context.team().abort().fail(fmt::format("cannot go on with {}", name_of(collective)),
+    context.team().abort().fail(fmt::format("cannot go on with {}", name_of(form)),
                                 backend::Escaped::current());
     throw;
   }
@@ -126,24 +126,24 @@ Tensor resized(std::int64_t size, std::optional<int> dim, const Tensor& like) {
 /// A list of results for each local member.
 using ResultLists = std::vector<std::vector<Tensor>>;
 
-ResultLists made_like(TeamContext& context, Collective collective, const ReduceOp& op,
+ResultLists made_like(TeamContext& context, CollectiveForm form, const ReduceOp& op,
                       const MemberOperands& inputs) {
-  TeamCall call(context, collective, {});
+  TeamCall call(context, form, {});
   call.one_per_member(inputs.size(), "inputs");
   call.join_capture();
   ResultLists out(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t)
-      out[i].push_back(output_for(call, collective, inputs[i][t], inputs.name("inputs", i, t)));
+      out[i].push_back(output_for(call, form.collective, inputs[i][t], inputs.name("inputs", i, t)));
   }
   run_for_all(call, op, inputs, MemberOperands::lists(out));
   return out;
 }
 
 /// The root's; nothing in processes without it.
-std::vector<Tensor> made_for_root(TeamContext& context, Collective collective, const ReduceOp& op,
+std::vector<Tensor> made_for_root(TeamContext& context, CollectiveForm form, const ReduceOp& op,
                                   const MemberOperands& inputs, int root) {
-  TeamCall call(context, collective, {});
+  TeamCall call(context, form, {});
   call.set_root(root);
   call.one_per_member(inputs.size(), "inputs");
   call.join_capture();
@@ -152,7 +152,7 @@ std::vector<Tensor> made_for_root(TeamContext& context, Collective collective, c
   if (owner) {
     for (std::size_t t = 0; t < inputs[*owner].size(); ++t) {
       out[*owner].push_back(
-          output_for(call, collective, inputs[*owner][t], inputs.name("inputs", *owner, t)));
+          output_for(call, form.collective, inputs[*owner][t], inputs.name("inputs", *owner, t)));
     }
   }
   reduce_to_root(call, op, inputs, MemberOperands::lists(out), root);
@@ -214,7 +214,7 @@ std::vector<Tensor> CommunicatorCollectives::made(Collective collective, const R
 
 std::vector<std::vector<Tensor>> CommunicatorCollectives::made(Collective collective, const ReduceOp& op,
                                                                TensorLists inputs) {
-  return made_like(*impl_->context, collective, op, MemberOperands::lists(inputs));
+  return made_like(*impl_->context, coalesced(collective), op, MemberOperands::lists(inputs));
 }
 
 Tensor CommunicatorCollectives::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs,
@@ -226,7 +226,7 @@ Tensor CommunicatorCollectives::result_of_root(Collective collective, const Redu
 
 std::vector<Tensor> CommunicatorCollectives::results_of_root(Collective collective, const ReduceOp& op,
                                                              TensorLists inputs, int root) {
-  return made_for_root(*impl_->context, collective, op, MemberOperands::lists(inputs), root);
+  return made_for_root(*impl_->context, coalesced(collective), op, MemberOperands::lists(inputs), root);
 }
 
 std::vector<Tensor> CommunicatorCollectives::told_broadcast(const Tensor& tensor, int root) {
@@ -244,8 +244,8 @@ std::vector<Tensor> CommunicatorCollectives::told_broadcast(const Tensor& tensor
 std::vector<std::vector<Tensor>> CommunicatorCollectives::told_broadcast_coalesced(
     const std::vector<Tensor>& tensors, int root) {
   const std::vector<Told> told =
-      hear_of(*impl_->context, Collective::broadcast_coalesced, Named{"tensors", tensors}, root);
-  return having_told(*impl_->context, Collective::broadcast_coalesced, [&] {
+      hear_of(*impl_->context, coalesced(Collective::broadcast), Named{"tensors", tensors}, root);
+  return having_told(*impl_->context, coalesced(Collective::broadcast), [&] {
     std::vector<std::vector<Tensor>> out;
     for (const Device device : impl_->context->devices()) {
       std::vector<Tensor>& list = out.emplace_back();

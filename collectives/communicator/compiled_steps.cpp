@@ -105,14 +105,16 @@ class CompiledSteps {
 
   [[nodiscard]] CompiledStep exchange_of(std::size_t first, std::size_t columns) const {
     CompiledStep step{.kind = CompiledStep::Kind::exchange, .first = first, .columns = columns};
-    step.request.collective = columns == 1 ? Collective::all_to_all : Collective::all_to_all_coalesced;
+    step.request.collective = Collective::all_to_all;
+    step.request.name = name_of(CollectiveForm(Collective::all_to_all, columns != 1));
     step.request.columns = columns;
     return step;
   }
 
   void add_gather(std::size_t first, std::size_t end, bool is_for_all) {
     CompiledStep step{.kind = CompiledStep::Kind::gather, .first = first, .columns = end - first};
-    step.request.collective = step.columns == 1 ? Collective::all_gather : Collective::all_gather_coalesced;
+    step.request.collective = Collective::all_gather;
+    step.request.name = name_of(CollectiveForm(Collective::all_gather, step.columns != 1));
     step.request.columns = step.columns;
     for (std::size_t column = first; column < end; ++column) {
       step.request.add_copied(bytes_of(column));
@@ -149,7 +151,8 @@ class CompiledSteps {
   /// Of what the step before has combined: several columns have equal shares.
   void add_spread(std::size_t first, std::size_t end) {
     CompiledStep step{.kind = CompiledStep::Kind::spread, .first = first, .columns = end - first};
-    step.request.collective = step.columns == 1 ? Collective::all_gather : Collective::all_gather_coalesced;
+    step.request.collective = Collective::all_gather;
+    step.request.name = name_of(CollectiveForm(Collective::all_gather, step.columns != 1));
     step.request.columns = step.columns;
     step.shares = steps_.back().shares;
     for (std::size_t k = 0; k < step.columns; ++k) {
@@ -200,9 +203,9 @@ std::string in_words(const CompiledStep& step) {
       step.columns == 1 ? fmt::format("tensor {}", step.first)
                         : fmt::format("tensors {} to {}", step.first, step.first + step.columns - 1);
   if (step.kind == CompiledStep::Kind::spread)
-    return fmt::format("{} of what has been combined of {}", name_of(step.request.collective), tensors);
+    return fmt::format("{} of what has been combined of {}", step.request.name, tensors);
   return fmt::format("{} of {}, which who has results then combines by what is compiled at run time",
-                     name_of(step.request.collective), tensors);
+                     step.request.name, tensors);
 }
 
 }  // namespace tutti::collectives

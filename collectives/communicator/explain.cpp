@@ -71,7 +71,7 @@ std::string explain(const TeamContext& context) {
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (std::size_t value = 0; value < collective_count; ++value) {
     const auto collective = static_cast<Collective>(value);
-    if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
+    if (!moves_tensors(collective)) continue;
     const std::string_view name = name_of(collective);
     const transport::RoundZones zones =
         transport::round_zones_of(collective, context.team().membership().member_count(), false);

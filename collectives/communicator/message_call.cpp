@@ -202,7 +202,7 @@ std::string LinkCall::messages_in_words() const {
 watching::WatchedCall LinkCall::watched() const {
   watching::WatchedCall watched = TeamTurn::watched(plan_->summary);
   watched.member->sequence = sequence_;
-  watched.messages_by = name_;
+  watched.name = name_;
   watched.messages = messages_in_words();
   for (const LinkItem& item : items_) watched.bytes += item.message.tensor().nbytes();
   return watched;
@@ -220,7 +220,7 @@ void LinkCall::run() {
   collect_transfers();
   plan_ = find_plan();
   if (transport::rounds_of(*plan_) != nullptr) {
-    const transport::team::Signature signature{.are_messages = true,
+    const transport::team::Signature signature{.operands = transport::team::CallOperands::messages,
                                                .tensors = static_cast<std::uint32_t>(inside_.size())};
     sequence_ = team_.calls().post(signature, is_captured());
   }

@@ -160,12 +160,12 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
 
 void run_for_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                  const MemberOperands& out) {
-  switch (traits_of(call.collective()).travels_as) {
-    case Collective::all_reduce_add:
+  switch (call.collective()) {
+    case Collective::all_reduce:
       return reduce_to_all(call, operation, inputs, out);
     case Collective::all_gather:
       return gather_to_all(call, inputs, out);
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return reduce_and_scatter(call, operation, inputs, out);
     case Collective::all_to_all:
       return all_to_all(call, inputs, out);

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -105,12 +106,12 @@ class BoundCalls : public PersistentCollective::Impl {
     const std::lock_guard lock(context_.team().calls().mutex());
     summary_ = context_.last_plan();
     const collectives::Request& request = context_.scratch().request;  // until the next call begins
-    collective_ = request.collective;
+    name_ = request.name;
     bytes_ = request.bytes();
   }
   [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {
     return {.runtime = &context_.runtime(),
-            .collective = collective_,
+            .name = name_,
             .bytes = bytes_,
             .plan = summary_,
             .explain = [this] { return explain(); },
@@ -126,7 +127,7 @@ class BoundCalls : public PersistentCollective::Impl {
   TeamContext& context_;
   // Of the last call.
   PlanSummary summary_;
-  Collective collective_ = Collective::barrier;
+  std::string_view name_;
   std::uint64_t bytes_ = 0;
 };
 

@@ -22,15 +22,17 @@ using transport::team::Signature;
 
 }  // namespace
 
-TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList streams)
-    : TeamTurn(context, name_of(collective), streams),
+TeamCall::TeamCall(TeamContext& context, CollectiveForm form, StreamList streams)
+    : TeamTurn(context, name_of(form), streams),
       request_(context.scratch().request),
       inputs_(context.scratch().inputs),
       outputs_(context.scratch().outputs),
       operands_(context.scratch().operands) {
-  request_.collective = collective;
+  request_.collective = form.collective;
+  request_.name = name_;
   operands_.operation = {};
-  signature_.collective = collective;
+  signature_.collective = form.collective;
+  if (form.takes_lists) signature_.operands = transport::team::CallOperands::lists;
 }
 
 void TeamCall::set_root(int root) {
@@ -188,8 +190,7 @@ void TeamCall::run_agreed(bool has_rows_apart,
 }
 
 void TeamCall::refuse_for_all(std::string_view what) {
-  team_.abort().set(ErrorCode::invalid_argument,
-                    fmt::format("{} #{}: {}", name_of(signature_.collective), sequence_, what));
+  team_.abort().set(ErrorCode::invalid_argument, fmt::format("{} #{}: {}", name_, sequence_, what));
   team_.abort().require_running();
   throw Error(ErrorCode::internal, "TeamCall: a team that has been ended goes on");
 }
@@ -236,7 +237,7 @@ void TeamCall::keep_memory() const {
 
 watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
   watching::WatchedCall watched = TeamTurn::watched(plan == nullptr ? PlanSummary{} : plan->summary);
-  watched.collective = request_.collective;
+  watched.name = request_.name;
   watched.bytes = request_.bytes();
   watched.explain = [plan] { return plan == nullptr ? std::string() : transport::to_text(*plan); };
   watched.member->sequence = sequence_;
@@ -262,8 +263,8 @@ void TeamCall::enqueue() {
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
     const TeamCall& self = *static_cast<const TeamCall*>(call);
-    return fmt::format("{} of a communicator, by {} ({})", name_of(self.signature_.collective),
-                       self.plan_->summary.transport, self.plan_->summary.algorithm);
+    return fmt::format("{} of a communicator, by {} ({})", self.name_, self.plan_->summary.transport,
+                       self.plan_->summary.algorithm);
   });
   transport::launch_of_team(context_.runtime(), *plan_, operands_, temporaries_,
                             {context_.launcher(), sequence_});

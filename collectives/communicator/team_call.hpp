@@ -79,7 +79,7 @@ enum class Likeness : std::uint8_t { sizes, elements };
 /// earlier calls.
 class TeamCall final : public TeamTurn {
  public:
-  TeamCall(TeamContext& context, Collective operation, StreamList streams);
+  TeamCall(TeamContext& context, CollectiveForm form, StreamList streams);
 
   [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
   [[nodiscard]] std::size_t first_local() const noexcept { return team_.membership().first_local(); }

@@ -57,13 +57,14 @@ void TeamContext::require_unbounded(const Arguments& arguments) const {
 transport::Problem TeamContext::outline_of(const Request& request, std::size_t root) const {
   transport::Problem problem;
   problem.collective = request.collective;
+  problem.name = request.name;
   problem.transport = team_.settings().transport;
   problem.transport_source = team_.settings().transport_source;
   problem.determinism = team_.settings().determinism;
   problem.most_multiprocessors = team_.settings().most_multiprocessors;
   problem.is_of_team = true;
   problem.root = static_cast<transport::LaneId>(root);
-  problem.shape = {.collective = traits_of(request.collective).travels_as,
+  problem.shape = {.collective = request.collective,
                    .members = team_.membership().member_count(),
                    .tensors = request.columns};
   return problem;
@@ -117,7 +118,7 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(
     key_.add(message.bytes);
   }
   return plans_.find_or_make(key_, [&] {
-    transport::Problem problem = outline_of({.collective = Collective::all_to_all}, 0);
+    transport::Problem problem = outline_of({.collective = Collective::all_to_all, .name = "messages"}, 0);
     problem.lane_devices = lane_devices();
     describe(messages, problem);
     return transport::plan_in_a_round(problem, capabilities_);

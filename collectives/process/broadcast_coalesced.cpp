@@ -103,7 +103,7 @@ ColumnLayouts common_layouts(TensorList tensors, TensorLists out) {
 /// A call with the row of sources started, and room for those of `targets` devices.
 Call start_call(const Arguments& arguments, TensorList tensors, std::size_t targets, std::size_t buffer_size,
                 const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::broadcast_coalesced, options, tensors.size());
+  Call call(arguments.runtime(), coalesced(Collective::broadcast), options, tensors.size());
   call.set_staging_bytes(buffer_size);
   call.request().shape.reserve(tensors.size());
   for (const Tensor& tensor : tensors) call.request().add_copied(tensor.nbytes());
@@ -143,7 +143,9 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
   MemoryRuns runs;
   bool are_plain = check_sources(arguments, tensors);
   check_lengths(arguments, tensors, out);
-  if (tensors.empty()) return Call::of_nothing(arguments.runtime(), Collective::broadcast_coalesced, options);
+  if (tensors.empty())
+    return Call::of_nothing(arguments.runtime(), Collective::broadcast,
+                            name_of(coalesced(Collective::broadcast)), options);
   Call call = start_call(arguments, tensors, out.size(), buffer_size, options);
   call.add_all(tensors);
   if (!add_targets(arguments, tensors, out, runs, call)) are_plain = false;
@@ -180,7 +182,9 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
   collectives::check_sources(arguments, tensors);
   arguments.existing_devices(devices, "devices");
   if (tensors.empty()) {
-    collectives::Call::of_nothing(arguments.runtime(), Collective::broadcast_coalesced, options).launch();
+    collectives::Call::of_nothing(arguments.runtime(), Collective::broadcast,
+                                  name_of(coalesced(Collective::broadcast)), options)
+        .launch();
     return std::vector<std::vector<Tensor>>(devices.size());
   }
 

@@ -22,7 +22,7 @@ class WorkloadCall {
       : arguments_(arguments), workload_(workload), devices_(devices) {}
 
   [[nodiscard]] Call make(Request request) const {
-    Call call(arguments_.runtime(), workload_.collective, workload_.options, request.columns);
+    Call call(arguments_.runtime(), workload_.collective, request.name, workload_.options, request.columns);
     const CollectiveTraits& traits = traits_of(workload_.collective);
     const bool is_for_root = traits.output == CollectiveOutput::one;
     // A broadcast's source needs no copy of its own.

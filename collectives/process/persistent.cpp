@@ -30,7 +30,7 @@ class BoundCollective final : public PersistentCollective::Impl {
   BoundCollective(Call call, std::vector<Tensor> tensors)
       : runtime_(call.runtime()),
         tensors_(std::move(tensors)),
-        collective_(call.request().collective),
+        name_(call.request().name),
         bytes_(call.request().bytes()),
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
@@ -53,7 +53,7 @@ class BoundCollective final : public PersistentCollective::Impl {
     const backend::StreamRef home = StreamAccess::ref(stream);
     const watching::CallRange range([&] {
       return watching::WatchedCall{.runtime = &runtime_,
-                                   .collective = collective_,
+                                   .name = name_,
                                    .bytes = bytes_,
                                    .plan = plan_->summary,
                                    .explain = [this] { return transport::to_text(*plan_); },
@@ -122,7 +122,7 @@ class BoundCollective final : public PersistentCollective::Impl {
   Runtime& runtime_;
   ForkMark fork_mark_;
   std::vector<Tensor> tensors_;
-  Collective collective_;
+  std::string_view name_;
   std::uint64_t bytes_;
   std::shared_ptr<const Plan> plan_;
   Operands operands_;
@@ -215,8 +215,7 @@ PersistentCollective persistent_reduce_add(TensorList inputs, const Tensor& out,
                                            const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce_add", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call =
-      prepare_reduce(arguments, packing, {Collective::reduce_add, ReduceOp::sum}, inputs, out, options);
+  Call call = prepare_reduce(arguments, packing, {"reduce_add", ReduceOp::sum}, inputs, out, options);
   return bind(std::move(call), joined(inputs, TensorList{out}));
 }
 
@@ -225,8 +224,8 @@ PersistentCollective persistent_reduce_add_coalesced(TensorLists inputs, TensorL
                                                      const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce_add_coalesced", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call = prepare_reduce_coalesced(arguments, packing, {Collective::reduce_add_coalesced, ReduceOp::sum},
-                                       inputs, out, buffer_size, options);
+  Call call = prepare_reduce_coalesced(arguments, packing, {"reduce_add_coalesced", ReduceOp::sum}, inputs,
+                                       out, buffer_size, options);
   return bind(std::move(call), flattened(inputs, out));
 }
 
@@ -234,7 +233,7 @@ PersistentCollective persistent_reduce(TensorList inputs, const Tensor& out, con
                                        const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call = prepare_reduce(arguments, packing, {Collective::reduce, op}, inputs, out, options);
+  Call call = prepare_reduce(arguments, packing, {"reduce", op}, inputs, out, options);
   return bind(std::move(call), joined(inputs, TensorList{out}));
 }
 
@@ -242,8 +241,8 @@ PersistentCollective persistent_reduce_coalesced(TensorLists inputs, TensorList 
                                                  std::size_t buffer_size, const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce_coalesced", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call = prepare_reduce_coalesced(arguments, packing, {Collective::reduce_coalesced, op}, inputs, out,
-                                       buffer_size, options);
+  Call call = prepare_reduce_coalesced(arguments, packing, {"reduce_coalesced", op}, inputs, out, buffer_size,
+                                       options);
   return bind(std::move(call), flattened(inputs, out));
 }
 

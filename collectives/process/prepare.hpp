@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 /// From checked arguments to a call, one function per collective with given outputs: used by the eager and
 /// the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive the
@@ -21,9 +22,9 @@ namespace tutti::collectives {
 [[nodiscard]] Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing,
                                                TensorList tensors, TensorLists out, std::size_t buffer_size,
                                                const CollectiveOptions& options);
-/// What reduces, and by what.
+/// A reduction: the function that is called, and the operation.
 struct ReduceCall {
-  Collective collective;
+  std::string_view name;
   const ReduceOp& operation;
 };
 [[nodiscard]] Call prepare_reduce(const Arguments& arguments, Packing& packing, const ReduceCall& what,

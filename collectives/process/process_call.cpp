@@ -20,12 +20,16 @@ thread_local std::shared_ptr<const transport::Plan> last_launched;
 
 }  // namespace
 
-Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, std::size_t columns)
-    : runtime_(&runtime), options_(options), request_{.collective = collective, .columns = columns} {}
+Call::Call(Runtime& runtime, Collective collective, std::string_view name, const CollectiveOptions& options,
+           std::size_t columns)
+    : runtime_(&runtime),
+      options_(options),
+      request_{.collective = collective, .name = name, .columns = columns} {}
 
-Call Call::of_nothing(Runtime& runtime, Collective collective, const CollectiveOptions& options) {
-  Call call(runtime, collective, options);
-  call.add_row(Device(index_of(runtime, Device::current(), name_of(collective))));
+Call Call::of_nothing(Runtime& runtime, Collective collective, std::string_view name,
+                      const CollectiveOptions& options) {
+  Call call(runtime, collective, name, options);
+  call.add_row(Device(index_of(runtime, Device::current(), name)));
   call.mark_root();
   call.add(nullptr, nullptr);
   return call;
@@ -85,7 +89,7 @@ const std::optional<backend::StreamRef>& Call::capture() {
 
 void Call::join_capture() {
   if (joined_ != nullptr || !capture()) return;
-  require_no_default_stream(*runtime_, operands_.lanes, name_of(request_.collective));
+  require_no_default_stream(*runtime_, operands_.lanes, request_.name);
   joined_ = std::make_unique<transport::JoinedLanes>(*runtime_, *capture_, operands_.lanes);
 }
 
@@ -109,6 +113,7 @@ transport::PlanKey Call::key(transport::LaunchMode mode) const {
 transport::Problem Call::problem(transport::LaunchMode mode) const {
   transport::Problem problem;
   problem.collective = request_.collective;
+  problem.name = request_.name;
   problem.mode = mode;
   problem.transport = options_.transport;
   problem.determinism = options_.determinism;
@@ -156,7 +161,7 @@ void Call::launch() {
   }
   const watching::CallRange range([this] {
     return watching::WatchedCall{.runtime = runtime_,
-                                 .collective = request_.collective,
+                                 .name = request_.name,
                                  .bytes = request_.bytes(),
                                  .plan = last_launched->summary,
                                  .explain = [] { return transport::to_text(*last_launched); },
@@ -164,8 +169,7 @@ void Call::launch() {
   });
   const backend::WorkLabel label(&request_, [](const void* request) {
     const auto& [transport, algorithm] = last_launched->summary;
-    return fmt::format("{} by {} ({})", name_of(static_cast<const Request*>(request)->collective), transport,
-                       algorithm);
+    return fmt::format("{} by {} ({})", static_cast<const Request*>(request)->name, transport, algorithm);
   });
   if (turn) {
     transport::launch_rounds(*runtime_, *last_launched, operands_, *turn);

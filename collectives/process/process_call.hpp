@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace tutti::collectives {
@@ -23,10 +24,14 @@ namespace tutti::collectives {
 /// Operands form rows of `columns` buffers each; a row lives on one lane, or on the host.
 class Call {
  public:
-  Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, std::size_t columns = 1);
+  /// `name`: of the function that is called; it lives as long as the program.
+  Call(Runtime& runtime, Collective collective, std::string_view name, const CollectiveOptions& options,
+       std::size_t columns = 1);
+  Call(Runtime& runtime, CollectiveForm form, const CollectiveOptions& options, std::size_t columns = 1)
+      : Call(runtime, form.collective, name_of(form), options, columns) {}
   /// A coalesced call on lists of no tensors: one row, on the current device, and nothing to do. Throws
   /// Error(invalid_argument) if there is no device.
-  [[nodiscard]] static Call of_nothing(Runtime& runtime, Collective collective,
+  [[nodiscard]] static Call of_nothing(Runtime& runtime, Collective collective, std::string_view name,
                                        const CollectiveOptions& options);
 
   [[nodiscard]] Runtime& runtime() const noexcept { return *runtime_; }

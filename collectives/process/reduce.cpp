@@ -54,7 +54,7 @@ LayoutPtr common_layout(TensorList inputs) {
 
 Call make_call(const Arguments& arguments, Packing& packing, const ReduceCall& what, TensorList inputs,
                const LayoutPtr& layout, const CollectiveOptions& options) {
-  Call call(arguments.runtime(), what.collective, options);
+  Call call(arguments.runtime(), Collective::reduce, what.name, options);
   call.set_operation(what.operation);
   call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   call.reserve(inputs.size() + 1);
@@ -96,7 +96,7 @@ namespace {
 
 void reduce_into(const collectives::ReduceCall& what, TensorList inputs, const Tensor& out,
                  const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
+  const collectives::Arguments arguments(Runtime::get(), what.name, options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = inputs, .outputs = TensorList(std::span(&out, 1))});
   collectives::prepare_reduce(arguments, packing, what, inputs, out, options).launch();
@@ -105,7 +105,7 @@ void reduce_into(const collectives::ReduceCall& what, TensorList inputs, const T
 
 Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::optional<Device> destination,
                  const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
+  const collectives::Arguments arguments(Runtime::get(), what.name, options);
   collectives::check_inputs(arguments, what, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
   arguments.existing_device(device, "destination");
@@ -118,7 +118,7 @@ Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::op
   call.add_row(device);
   call.mark_root();
   call.join_capture();
-  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, name_of(what.collective));
+  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, what.name);
   call.add(result);
   call.launch();
   return result;
@@ -127,17 +127,17 @@ Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::op
 }  // namespace
 
 void detail::reduce_add_into(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
-  reduce_into({Collective::reduce_add, ReduceOp::sum}, inputs, out, options);
+  reduce_into({"reduce_add", ReduceOp::sum}, inputs, out, options);
 }
 Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const CollectiveOptions& options) {
-  return reduce_to({Collective::reduce_add, ReduceOp::sum}, inputs, destination, options);
+  return reduce_to({"reduce_add", ReduceOp::sum}, inputs, destination, options);
 }
 void reduce(TensorList inputs, const Tensor& out, const ReduceOp& op, const CollectiveOptions& options) {
-  reduce_into({Collective::reduce, op}, inputs, out, options);
+  reduce_into({"reduce", op}, inputs, out, options);
 }
 Tensor reduce(TensorList inputs, const ReduceOp& op, std::optional<Device> destination,
               const CollectiveOptions& options) {
-  return reduce_to({Collective::reduce, op}, inputs, destination, options);
+  return reduce_to({"reduce", op}, inputs, destination, options);
 }
 
 }  // namespace tutti

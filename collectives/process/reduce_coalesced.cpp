@@ -154,7 +154,7 @@ void check_lengths(const Arguments& arguments, TensorLists inputs) {
 /// A call without rows, of lists that are not empty.
 Call start_call(const Arguments& arguments, const ReduceCall& what, TensorLists inputs,
                 std::size_t buffer_size, const CollectiveOptions& options) {
-  Call call(arguments.runtime(), what.collective, options, inputs[0].size());
+  Call call(arguments.runtime(), Collective::reduce, what.name, options, inputs[0].size());
   call.set_operation(what.operation);
   call.set_staging_bytes(buffer_size);
   call.reserve(inputs.size() + 1);
@@ -192,7 +192,7 @@ Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing, cons
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
   arguments.operation(what.operation);
-  if (out.empty()) return Call::of_nothing(arguments.runtime(), what.collective, options);
+  if (out.empty()) return Call::of_nothing(arguments.runtime(), Collective::reduce, what.name, options);
   MemoryRuns runs;
   Call call = start_call(arguments, what, inputs, buffer_size, options);
   const bool inputs_are_plain = add_inputs(arguments, inputs, runs, call);
@@ -231,7 +231,7 @@ namespace {
 
 void reduce_lists_into(const collectives::ReduceCall& what, TensorLists inputs, TensorList out,
                        std::size_t buffer_size, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
+  const collectives::Arguments arguments(Runtime::get(), what.name, options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.outputs = out, .rows = inputs});
   collectives::prepare_reduce_coalesced(arguments, packing, what, inputs, out, buffer_size, options).launch();
   packing.unpack();
@@ -240,13 +240,13 @@ void reduce_lists_into(const collectives::ReduceCall& what, TensorLists inputs, 
 std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorLists inputs,
                                     std::optional<Device> destination, std::size_t buffer_size,
                                     const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
+  const collectives::Arguments arguments(Runtime::get(), what.name, options);
   collectives::check_lengths(arguments, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
   arguments.operation(what.operation);
   if (inputs[0].empty()) {
     arguments.existing_device(device, "destination");
-    collectives::Call::of_nothing(arguments.runtime(), what.collective, options).launch();
+    collectives::Call::of_nothing(arguments.runtime(), Collective::reduce, what.name, options).launch();
     return {};
   }
   collectives::MemoryRuns runs;
@@ -278,21 +278,20 @@ std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorL
 
 void detail::reduce_add_coalesced_into(TensorLists inputs, TensorList out, std::size_t buffer_size,
                                        const CollectiveOptions& options) {
-  reduce_lists_into({Collective::reduce_add_coalesced, ReduceOp::sum}, inputs, out, buffer_size, options);
+  reduce_lists_into({"reduce_add_coalesced", ReduceOp::sum}, inputs, out, buffer_size, options);
 }
 std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
                                          std::size_t buffer_size, const CollectiveOptions& options) {
-  return reduce_lists_to({Collective::reduce_add_coalesced, ReduceOp::sum}, inputs, destination, buffer_size,
-                         options);
+  return reduce_lists_to({"reduce_add_coalesced", ReduceOp::sum}, inputs, destination, buffer_size, options);
 }
 void reduce_coalesced(TensorLists inputs, TensorList out, const ReduceOp& op, std::size_t buffer_size,
                       const CollectiveOptions& options) {
-  reduce_lists_into({Collective::reduce_coalesced, op}, inputs, out, buffer_size, options);
+  reduce_lists_into({"reduce_coalesced", op}, inputs, out, buffer_size, options);
 }
 std::vector<Tensor> reduce_coalesced(TensorLists inputs, const ReduceOp& op,
                                      std::optional<Device> destination, std::size_t buffer_size,
                                      const CollectiveOptions& options) {
-  return reduce_lists_to({Collective::reduce_coalesced, op}, inputs, destination, buffer_size, options);
+  return reduce_lists_to({"reduce_coalesced", op}, inputs, destination, buffer_size, options);
 }
 
 }  // namespace tutti

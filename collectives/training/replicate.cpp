@@ -83,7 +83,7 @@ std::vector<std::vector<Tensor>> replicate(Communicator& communicator, TensorLis
   std::vector<std::vector<Tensor>> replicas(devices.size());
   {
     // Memory is made for the streams that fill it, which are current in the call's turn.
-    collectives::TeamCall call(CommunicatorAccess::context(communicator), Collective::broadcast_coalesced,
+    collectives::TeamCall call(CommunicatorAccess::context(communicator), coalesced(Collective::broadcast),
                                streams);
     call.join_capture();
     for (std::size_t local = 0; local < devices.size(); ++local) {

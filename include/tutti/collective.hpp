@@ -8,37 +8,29 @@
 #include <cstdint>
 #include <string_view>
 
-/// The collectives' names, and what each is like. To add one begins here: with an enumerator and its row.
+/// The kinds of collectives, with the traits of each. A new collective begins here, with an enumerator and
+/// its row of traits.
 namespace tutti {
 
+/// A kind of collective. Calls that take a list of tensors for each member (`…_coalesced`) are a form of the
+/// same kind, and so are sums (`…_add`), which are reductions by `ReduceOp::sum`.
 enum class Collective : std::uint8_t {
   broadcast,
-  broadcast_coalesced,
-  reduce_add,
-  reduce_add_coalesced,
-  reduce,  ///< by any operation; `reduce_add` is the sum
-  reduce_coalesced,
+  reduce,
   scatter,
   gather,
-  // A `Communicator`'s alone.
-  all_reduce_add,
-  all_reduce_add_coalesced,
+  // The kinds from here on are a `Communicator`'s alone.
   all_reduce,
-  all_reduce_coalesced,
   all_gather,
-  all_gather_coalesced,
-  reduce_scatter_add,
   reduce_scatter,
-  reduce_scatter_coalesced,
   all_to_all,
-  all_to_all_coalesced,
-  // Likewise, and without tensors.
+  // These move no tensors.
   barrier,
   split,
 };
-inline constexpr std::size_t collective_count = 21;
+inline constexpr std::size_t collective_count = 10;
 
-/// Who has results.
+/// The members that have results.
 enum class CollectiveOutput : std::uint8_t {
   none,
   one,   ///< the root has the whole
@@ -47,146 +39,91 @@ enum class CollectiveOutput : std::uint8_t {
 };
 
 struct CollectiveTraits {
-  std::string_view name;  ///< the enumerator's
-  /// The collective of one tensor for each member whose bytes go the same ways: the collective itself, unless
-  /// it takes lists, or reduces by any operation.
-  Collective travels_as;
+  std::string_view name;                ///< of the form that takes a tensor for each member
+  std::string_view name_of_lists = {};  ///< of the form that takes lists; empty where there is none
   CollectiveOutput output = CollectiveOutput::none;
   bool has_root = false;
-  bool reduces = false;
-  bool takes_operation = false;  ///< a `ReduceOp`; others that reduce add
-  bool takes_lists = false;
+  bool reduces = false;              ///< by a `ReduceOp`
   bool has_own_sizes = false;        ///< each part's length is that of its tensor
-  bool is_of_communicators = false;  ///< and has no free function
+  bool is_of_communicators = false;  ///< there is no free function
+
+  [[nodiscard]] constexpr bool may_take_lists() const noexcept { return !name_of_lists.empty(); }
 };
 
 namespace detail {
 inline constexpr std::array<CollectiveTraits, collective_count + 1> collective_traits{{
     {.name = "broadcast",
-     .travels_as = Collective::broadcast,
+     .name_of_lists = "broadcast_coalesced",
      .output = CollectiveOutput::all,
      .has_root = true},
-    {.name = "broadcast_coalesced",
-     .travels_as = Collective::broadcast,
-     .output = CollectiveOutput::all,
-     .has_root = true,
-     .takes_lists = true},
-    {.name = "reduce_add",
-     .travels_as = Collective::reduce_add,
+    {.name = "reduce",
+     .name_of_lists = "reduce_coalesced",
      .output = CollectiveOutput::one,
      .has_root = true,
      .reduces = true},
-    {.name = "reduce_add_coalesced",
-     .travels_as = Collective::reduce_add,
-     .output = CollectiveOutput::one,
-     .has_root = true,
-     .reduces = true,
-     .takes_lists = true},
-    {.name = "reduce",
-     .travels_as = Collective::reduce_add,
-     .output = CollectiveOutput::one,
-     .has_root = true,
-     .reduces = true,
-     .takes_operation = true},
-    {.name = "reduce_coalesced",
-     .travels_as = Collective::reduce_add,
-     .output = CollectiveOutput::one,
-     .has_root = true,
-     .reduces = true,
-     .takes_operation = true,
-     .takes_lists = true},
-    {.name = "scatter",
-     .travels_as = Collective::scatter,
-     .output = CollectiveOutput::part,
-     .has_root = true,
-     .has_own_sizes = true},
-    {.name = "gather",
-     .travels_as = Collective::gather,
-     .output = CollectiveOutput::one,
-     .has_root = true,
-     .has_own_sizes = true},
-    {.name = "all_reduce_add",
-     .travels_as = Collective::all_reduce_add,
-     .output = CollectiveOutput::all,
-     .reduces = true,
-     .is_of_communicators = true},
-    {.name = "all_reduce_add_coalesced",
-     .travels_as = Collective::all_reduce_add,
-     .output = CollectiveOutput::all,
-     .reduces = true,
-     .takes_lists = true,
-     .is_of_communicators = true},
+    {.name = "scatter", .output = CollectiveOutput::part, .has_root = true, .has_own_sizes = true},
+    {.name = "gather", .output = CollectiveOutput::one, .has_root = true, .has_own_sizes = true},
     {.name = "all_reduce",
-     .travels_as = Collective::all_reduce_add,
+     .name_of_lists = "all_reduce_coalesced",
      .output = CollectiveOutput::all,
      .reduces = true,
-     .takes_operation = true,
-     .is_of_communicators = true},
-    {.name = "all_reduce_coalesced",
-     .travels_as = Collective::all_reduce_add,
-     .output = CollectiveOutput::all,
-     .reduces = true,
-     .takes_operation = true,
-     .takes_lists = true,
      .is_of_communicators = true},
     {.name = "all_gather",
-     .travels_as = Collective::all_gather,
+     .name_of_lists = "all_gather_coalesced",
      .output = CollectiveOutput::all,
-     .is_of_communicators = true},
-    {.name = "all_gather_coalesced",
-     .travels_as = Collective::all_gather,
-     .output = CollectiveOutput::all,
-     .takes_lists = true,
-     .is_of_communicators = true},
-    {.name = "reduce_scatter_add",
-     .travels_as = Collective::reduce_scatter_add,
-     .output = CollectiveOutput::part,
-     .reduces = true,
      .is_of_communicators = true},
     {.name = "reduce_scatter",
-     .travels_as = Collective::reduce_scatter_add,
+     .name_of_lists = "reduce_scatter_coalesced",
      .output = CollectiveOutput::part,
      .reduces = true,
-     .takes_operation = true,
-     .is_of_communicators = true},
-    {.name = "reduce_scatter_coalesced",
-     .travels_as = Collective::reduce_scatter_add,
-     .output = CollectiveOutput::part,
-     .reduces = true,
-     .takes_operation = true,
-     .takes_lists = true,
      .is_of_communicators = true},
     {.name = "all_to_all",
-     .travels_as = Collective::all_to_all,
+     .name_of_lists = "all_to_all_coalesced",
      .output = CollectiveOutput::part,
      .is_of_communicators = true},
-    {.name = "all_to_all_coalesced",
-     .travels_as = Collective::all_to_all,
-     .output = CollectiveOutput::part,
-     .takes_lists = true,
-     .is_of_communicators = true},
-    {.name = "barrier", .travels_as = Collective::barrier, .is_of_communicators = true},
-    {.name = "split", .travels_as = Collective::split, .is_of_communicators = true},
-    {.name = "unknown", .travels_as = static_cast<Collective>(collective_count)},
+    {.name = "barrier", .is_of_communicators = true},
+    {.name = "split", .is_of_communicators = true},
+    {.name = "unknown", .name_of_lists = "unknown"},
 }};
 }  // namespace detail
 
-/// Whether it is an enumerator, and not another number.
+/// Returns false for a number that is no enumerator.
 [[nodiscard]] constexpr bool is_known(Collective collective) noexcept {
   return static_cast<std::size_t>(collective) < collective_count;
 }
-/// Of what is no enumerator, a row named "unknown".
+/// Returns a row named "unknown" for a number that is no enumerator.
 [[nodiscard]] constexpr const CollectiveTraits& traits_of(Collective collective) noexcept {
   return detail::collective_traits[is_known(collective) ? static_cast<std::size_t>(collective)
                                                         : collective_count];
 }
-/// The enumerator's name, for instance "reduce_add".
+
+/// A collective in one of its two forms: with a tensor for each member, or with a list of tensors for each.
+struct CollectiveForm {
+  constexpr CollectiveForm(Collective kind, bool lists = false) noexcept
+      : collective(kind), takes_lists(lists) {}
+
+  [[nodiscard]] friend constexpr bool operator==(const CollectiveForm&, const CollectiveForm&) = default;
+
+  Collective collective;
+  bool takes_lists;
+};
+/// Returns the form that takes lists.
+[[nodiscard]] constexpr CollectiveForm coalesced(Collective collective) noexcept {
+  return {collective, true};
+}
+
+/// Returns the enumerator's name, for instance "reduce".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(Collective collective) noexcept;
-/// Whether tensors take part.
+/// Returns the name of the method, for instance "reduce_coalesced".
+[[nodiscard]] constexpr std::string_view name_of(CollectiveForm form) noexcept {
+  const CollectiveTraits& traits = traits_of(form.collective);
+  return form.takes_lists ? traits.name_of_lists : traits.name;
+}
+/// Returns true if tensors take part.
 [[nodiscard]] constexpr bool moves_tensors(Collective collective) noexcept {
   return traits_of(collective).output != CollectiveOutput::none;
 }
-/// Whether wholes are made of members' parts: they are cut into these, or put together from them.
+/// Returns true if wholes are cut into members' parts, or put together from them.
 [[nodiscard]] constexpr bool moves_parts(Collective collective) noexcept {
   const CollectiveTraits& traits = traits_of(collective);
   if (traits.output == CollectiveOutput::part) return true;

@@ -238,7 +238,8 @@ struct Workload {
   /// `scatter` does without sizes. Rounded down to whole elements, and to equal parts if the call needs them.
   /// 256 GiB at most. Ignored if `tensor_bytes` is given.
   std::size_t bytes = 0;
-  std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations alone: bytes of each tensor
+  std::vector<std::size_t> tensor_bytes =
+      {};  ///< bytes of each tensor of a call that takes lists (`…_coalesced`)
   DType dtype = DType::float32;
   ReduceKind reduce_kind = ReduceKind::sum;  ///< where the collective takes an operation
   std::vector<DType> tensor_dtypes = {};     ///< of each of `tensor_bytes`; empty: all are `dtype`

@@ -171,7 +171,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_reduce_coalesced(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
-    return lists_of_results(Collective::all_reduce_coalesced, op, inputs);
+    return lists_of_results(Collective::all_reduce, op, inputs);
   }
   /// Joined along the first dimension; tensors without dimensions to a vector with an element for each
   /// member.
@@ -191,7 +191,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
-    return lists_of_results(Collective::all_gather_coalesced, ReduceOp::sum, inputs);
+    return lists_of_results(Collective::all_gather, ReduceOp::sum, inputs);
   }
   /// Cut along the first dimension, whose size is a multiple of the number of members.
   template <MemberTensors Operands>
@@ -217,7 +217,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   template <MemberLists Operands>
   [[nodiscard]] Operands reduce_scatter_coalesced(const Operands& inputs,
                                                   const ReduceOp& op = ReduceOp::sum) {
-    return lists_of_results(Collective::reduce_scatter_coalesced, op, inputs);
+    return lists_of_results(Collective::reduce_scatter, op, inputs);
   }
   /// Like the inputs, which are cut into equal parts.
   template <MemberTensors Operands>
@@ -232,7 +232,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_to_all_coalesced(const Operands& inputs) {
-    return lists_of_results(Collective::all_to_all_coalesced, ReduceOp::sum, inputs);
+    return lists_of_results(Collective::all_to_all, ReduceOp::sum, inputs);
   }
   /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
   template <MemberTensors Operands, std::integral Root>
@@ -249,7 +249,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   }
   template <MemberLists Operands>
   [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
-    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), root);
+    return results_of_root(Collective::reduce, op, lists(inputs), root);
   }
   /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
   /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made

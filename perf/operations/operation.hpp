@@ -89,9 +89,12 @@ class Operation {
   virtual ~Operation() = default;
 
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// What the library calls it; nothing for copies and messages.
-  [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
-  [[nodiscard]] bool is_coalesced() const { return collective() && traits().takes_lists; }
+  /// The library's collective that it calls; nothing for copies and messages.
+  [[nodiscard]] virtual std::optional<CollectiveForm> form() const = 0;
+  [[nodiscard]] std::optional<Collective> collective() const {
+    return form() ? std::optional(form()->collective) : std::nullopt;
+  }
+  [[nodiscard]] bool is_coalesced() const { return form() && form()->takes_lists; }
   /// Whether it is a communicator's, `Members::communicator`.
   [[nodiscard]] virtual bool needs_communicator() const { return false; }
   /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that must
@@ -115,9 +118,7 @@ class Operation {
   [[nodiscard]] virtual bool goes_around() const { return false; }
   /// Of a collective.
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective().value()); }
-  [[nodiscard]] bool travels_as(Collective other) const {
-    return collective() && traits().travels_as == other;
-  }
+  [[nodiscard]] bool is(Collective other) const { return collective() == other; }
   [[nodiscard]] bool sums() const { return collective() && traits().reduces; }
   [[nodiscard]] bool has_root() const { return is_copy() || (collective() && traits().has_root); }
   [[nodiscard]] bool cuts_dimension() const { return collective() && traits().has_own_sizes; }

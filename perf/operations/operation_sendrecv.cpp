@@ -9,7 +9,7 @@ namespace {
 class SendReceive final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "sendrecv"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return std::nullopt; }
   [[nodiscard]] bool has(Placement placement) const override { return placement == Placement::out_of_place; }
   [[nodiscard]] bool is_copy() const override { return true; }
 

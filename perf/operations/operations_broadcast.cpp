@@ -7,7 +7,7 @@ namespace {
 class Broadcast final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "broadcast"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::broadcast; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return Collective::broadcast; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_collective(Collective::broadcast, what, placement);
   }
@@ -25,11 +25,11 @@ class Broadcast final : public Operation {
 class BroadcastCoalesced final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "broadcast_coalesced"; }
-  [[nodiscard]] std::optional<Collective> collective() const override {
-    return Collective::broadcast_coalesced;
+  [[nodiscard]] std::optional<CollectiveForm> form() const override {
+    return coalesced(Collective::broadcast);
   }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_collective(Collective::broadcast_coalesced, what, placement);
+    return prepare_collective(coalesced(Collective::broadcast), what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     tutti::broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, what.options);

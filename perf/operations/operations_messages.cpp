@@ -27,7 +27,7 @@ class IntoGivenOutputs : public Operation {
 class MessagesAround final : public IntoGivenOutputs {
  public:
   [[nodiscard]] std::string_view name() const override { return "sendrecv"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return std::nullopt; }
   [[nodiscard]] bool goes_around() const override { return true; }
 
   [[nodiscard]] Call prepare(const Case& what, Placement) const override { return prepare_around(what); }
@@ -53,7 +53,7 @@ class MessagesAround final : public IntoGivenOutputs {
 class Barrier final : public IntoGivenOutputs {
  public:
   [[nodiscard]] std::string_view name() const override { return name_of(Collective::barrier); }
-  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::barrier; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return Collective::barrier; }
 
   [[nodiscard]] Call prepare(const Case& what, Placement) const override { return prepare_nothing(what); }
   void run(const Call&, const Case& what) const override { what.members.communicator->barrier(); }

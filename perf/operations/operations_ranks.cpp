@@ -13,30 +13,29 @@ namespace {
 
 /// What tells one collective of a communicator from another.
 struct Description {
-  Collective collective;
+  std::string_view name;
+  CollectiveForm form;
   bool has_in_place;
   void (*run)(Communicator&, const Call&, const Case&);
   /// Lists like `Call::outputs`.
   Lists (*run_returning)(Communicator&, const Call&, const Case&);
-  std::string_view name_of_unequal{};  ///< where parts differ in length
+  bool has_unequal_parts = false;
 };
 
 class OfCommunicator final : public Operation {
  public:
   explicit OfCommunicator(const Description& description) : description_(description) {}
 
-  [[nodiscard]] std::string_view name() const override {
-    return has_unequal_parts() ? description_.name_of_unequal : name_of(description_.collective);
-  }
-  [[nodiscard]] std::optional<Collective> collective() const override { return description_.collective; }
+  [[nodiscard]] std::string_view name() const override { return description_.name; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return description_.form; }
   [[nodiscard]] bool needs_communicator() const override { return true; }
-  [[nodiscard]] bool has_unequal_parts() const override { return !description_.name_of_unequal.empty(); }
+  [[nodiscard]] bool has_unequal_parts() const override { return description_.has_unequal_parts; }
   [[nodiscard]] bool has(Placement placement) const override {
     return placement != Placement::in_place || description_.has_in_place;
   }
 
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_collective(description_.collective, what, placement,
+    return prepare_collective(description_.form, what, placement,
                               has_unequal_parts() ? Parts::unequal : Parts::equal);
   }
   void run(const Call& call, const Case& what) const override {
@@ -79,14 +78,14 @@ void reduce(Communicator& communicator, const Call& call, const Case& what) {
 }
 
 constexpr std::array descriptions{
-    Description{Collective::broadcast, true,
+    Description{"broadcast", Collective::broadcast, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.broadcast(only_tensor(call.inputs), call.root)};
                 }},
-    Description{Collective::broadcast_coalesced, true,
+    Description{"broadcast_coalesced", coalesced(Collective::broadcast), true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0],
                                                    call.outputs, call.root);
@@ -95,11 +94,11 @@ constexpr std::array descriptions{
                   return communicator.broadcast_coalesced(
                       call.inputs.empty() ? std::vector<Tensor>() : call.inputs[0], call.root);
                 }},
-    Description{Collective::reduce_add, true, &reduce,
+    Description{"reduce_add", Collective::reduce, true, &reduce,
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return at_root(call, communicator.reduce(call.inputs[0], what.operation(), call.root));
                 }},
-    Description{Collective::reduce_add_coalesced, true,
+    Description{"reduce_add_coalesced", coalesced(Collective::reduce), true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_coalesced(call.inputs, call.outputs, what.operation(), call.root);
                 },
@@ -107,94 +106,94 @@ constexpr std::array descriptions{
                   return at_root(call,
                                  communicator.reduce_coalesced(call.inputs, what.operation(), call.root));
                 }},
-    Description{Collective::scatter, false,
+    Description{"scatter", Collective::scatter, false,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.scatter(only_tensor(call.inputs), call.root, call.dim)};
                 }},
-    Description{Collective::gather, false,
+    Description{"gather", Collective::gather, false,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return at_root(call, communicator.gather(call.inputs[0], call.root, call.dim));
                 }},
-    Description{Collective::all_reduce_add, true,
+    Description{"all_reduce_add", Collective::all_reduce, true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.all_reduce(call.inputs[0], call.outputs[0], what.operation());
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return {communicator.all_reduce(call.inputs[0], what.operation())};
                 }},
-    Description{Collective::all_reduce_add_coalesced, true,
+    Description{"all_reduce_add_coalesced", coalesced(Collective::all_reduce), true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return communicator.all_reduce_coalesced(call.inputs, what.operation());
                 }},
-    Description{Collective::all_gather, true,
+    Description{"all_gather", Collective::all_gather, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.all_gather(call.inputs[0])};
                 }},
-    Description{Collective::all_gather, true,
+    Description{"all_gather_unequal", Collective::all_gather, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0], call.sizes);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.all_gather(call.inputs[0], call.sizes)};
                 },
-                "all_gather_unequal"},
-    Description{Collective::all_gather_coalesced, true,
+                true},
+    Description{"all_gather_coalesced", coalesced(Collective::all_gather), true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather_coalesced(call.inputs, call.outputs);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return communicator.all_gather_coalesced(call.inputs);
                 }},
-    Description{Collective::reduce_scatter_add, true,
+    Description{"reduce_scatter_add", Collective::reduce_scatter, true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return {communicator.reduce_scatter(call.inputs[0], what.operation())};
                 }},
-    Description{Collective::reduce_scatter_add, true,
+    Description{"reduce_scatter_add_unequal", Collective::reduce_scatter, true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation(), call.sizes);
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return {communicator.reduce_scatter(call.inputs[0], what.operation(), call.sizes)};
                 },
-                "reduce_scatter_add_unequal"},
-    Description{Collective::reduce_scatter_coalesced, true,
+                true},
+    Description{"reduce_scatter_coalesced", coalesced(Collective::reduce_scatter), true,
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter_coalesced(call.inputs, call.outputs, what.operation());
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return communicator.reduce_scatter_coalesced(call.inputs, what.operation());
                 }},
-    Description{Collective::all_to_all, true,
+    Description{"all_to_all", Collective::all_to_all, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0]);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.all_to_all(call.inputs[0])};
                 }},
-    Description{Collective::all_to_all, true,
+    Description{"all_to_all_unequal", Collective::all_to_all, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0], call.input_sizes, call.out_sizes);
                 },
                 [](Communicator& communicator, const Call& call, const Case&) -> Lists {
                   return {communicator.all_to_all(call.inputs[0], call.input_sizes, call.out_sizes)};
                 },
-                "all_to_all_unequal"},
-    Description{Collective::all_to_all_coalesced, true,
+                true},
+    Description{"all_to_all_coalesced", coalesced(Collective::all_to_all), true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all_coalesced(call.inputs, call.outputs);
                 },

@@ -7,9 +7,9 @@ namespace {
 class ReduceAdd final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "reduce_add"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::reduce_add; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return Collective::reduce; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_collective(Collective::reduce_add, what, placement);
+    return prepare_collective(Collective::reduce, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     if (what.reduce_kind == ReduceKind::sum) {
@@ -31,11 +31,9 @@ class ReduceAdd final : public Operation {
 class ReduceAddCoalesced final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "reduce_add_coalesced"; }
-  [[nodiscard]] std::optional<Collective> collective() const override {
-    return Collective::reduce_add_coalesced;
-  }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return coalesced(Collective::reduce); }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_collective(Collective::reduce_add_coalesced, what, placement);
+    return prepare_collective(coalesced(Collective::reduce), what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     if (what.reduce_kind == ReduceKind::sum) {

@@ -7,7 +7,7 @@ namespace {
 class Scatter final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "scatter"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::scatter; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return Collective::scatter; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_collective(Collective::scatter, what, placement);
@@ -26,7 +26,7 @@ class Scatter final : public Operation {
 class Gather final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "gather"; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::gather; }
+  [[nodiscard]] std::optional<CollectiveForm> form() const override { return Collective::gather; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_collective(Collective::gather, what, placement);

@@ -88,15 +88,14 @@ Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
 
 }  // namespace
 
-Call prepare_collective(Collective collective, const Case& what, Placement placement, Parts parts) {
-  const CollectiveTraits& traits = traits_of(collective);
-  const Cut cut{.parts = parts, .coalesced = traits.takes_lists};
-  switch (traits.travels_as) {
+Call prepare_collective(CollectiveForm form, const Case& what, Placement placement, Parts parts) {
+  const Cut cut{.parts = parts, .coalesced = form.takes_lists};
+  switch (form.collective) {
     case Collective::broadcast:
       return prepare_broadcast(what, placement, cut.coalesced);
-    case Collective::reduce_add:
+    case Collective::reduce:
       return prepare_reduce(what, placement, cut.coalesced);
-    case Collective::all_reduce_add:
+    case Collective::all_reduce:
       return prepare_all_reduce(what, placement, cut.coalesced);
     case Collective::scatter:
       return prepare_chunks(what, placement, Whole::input);
@@ -104,12 +103,12 @@ Call prepare_collective(Collective collective, const Case& what, Placement place
       return prepare_chunks(what, placement, Whole::output);
     case Collective::all_gather:
       return prepare_all_gather(what, placement, cut);
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return prepare_reduce_scatter(what, placement, cut);
     case Collective::all_to_all:
       return prepare_all_to_all(what, placement, cut);
     default:
-      throw Error(ErrorCode::internal, fmt::format("{} has no buffers", name_of(collective)));
+      throw Error(ErrorCode::internal, fmt::format("{} has no buffers", name_of(form)));
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tutti::perf {
 
 /// Of a collective. `parts`: of one that moves flat parts of one tensor; else they are equal.
-[[nodiscard]] Call prepare_collective(Collective collective, const Case& what, Placement placement,
+[[nodiscard]] Call prepare_collective(CollectiveForm form, const Case& what, Placement placement,
                                       Parts parts = Parts::equal);
 
 /// A tensor on the root and one on the case's partner.

@@ -86,7 +86,7 @@ void MpiCalls::make(const Operation& operation, const Call& call) const {
   if (call.count == 0) return;
   if (operation.goes_around()) return pass_on(call.inputs[0][0], call.outputs[0][0]);
   for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
-    make_one(operation.traits().travels_as, call, tensor);
+    make_one(*operation.collective(), call, tensor);
 }
 
 void MpiCalls::make_one(Collective collective, const Call& call, std::size_t tensor) const {
@@ -100,7 +100,7 @@ void MpiCalls::make_one(Collective collective, const Call& call, std::size_t ten
               "MPI_Bcast");
       return;
     }
-    case Collective::reduce_add: {
+    case Collective::reduce: {
       const Tensor& input = call.inputs[0][tensor];
       if (input.numel() == 0) return;
       void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
@@ -110,7 +110,7 @@ void MpiCalls::make_one(Collective collective, const Call& call, std::size_t ten
               "MPI_Reduce");
       return;
     }
-    case Collective::all_reduce_add: {
+    case Collective::all_reduce: {
       const Tensor& input = call.inputs[0][tensor];
       if (input.numel() == 0) return;
       void* const output = call.outputs[0][tensor].data();
@@ -122,7 +122,7 @@ void MpiCalls::make_one(Collective collective, const Call& call, std::size_t ten
     }
     case Collective::all_gather:
       return all_gather(call, call.inputs[0][tensor], call.outputs[0][tensor]);
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return reduce_scatter(call, call.inputs[0][tensor], call.outputs[0][tensor]);
     case Collective::all_to_all:
       return all_to_all(call, call.inputs[0][tensor], call.outputs[0][tensor]);

@@ -34,7 +34,7 @@ std::byte* bytes_of(const Tensor& tensor) {
 std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   if (call.dim != 0) return "NCCL sends contiguous memory only";
   if (!operation.moves_tensors()) return fmt::format("NCCL has no {}", operation.name());
-  if (operation.travels_as(Collective::all_to_all) && call.count != 0 &&
+  if (operation.is(Collective::all_to_all) && call.count != 0 &&
       call.inputs[0][0].data() == call.outputs[0][0].data())
     return "NCCL exchanges nothing in place";
   if (!operation.sums()) return "";
@@ -53,9 +53,8 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
 }
 
 NcclCallKind NcclCalls::kind_of(const Operation& operation) {
-  const bool sends = operation.is_copy() || operation.goes_around() ||
-                     operation.travels_as(Collective::all_to_all) ||
-                     operation.travels_as(Collective::scatter) || operation.travels_as(Collective::gather);
+  const bool sends = operation.is_copy() || operation.goes_around() || operation.is(Collective::all_to_all) ||
+                     operation.is(Collective::scatter) || operation.is(Collective::gather);
   return sends ? NcclCallKind::messages : NcclCallKind::collective;
 }
 
@@ -69,7 +68,7 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) {
       } else if (operation.goes_around()) {
         pass_on(part);
       } else {
-        enqueue_one(operation.traits().travels_as, part);
+        enqueue_one(*operation.collective(), part);
       }
     }
   }
@@ -104,7 +103,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
             "ncclBroadcast");
       return;
     }
-    case Collective::reduce_add: {
+    case Collective::reduce: {
       const Summand summand(part.each(call.inputs));
       const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
       void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
@@ -113,7 +112,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
             "ncclReduce");
       return;
     }
-    case Collective::all_reduce_add: {
+    case Collective::all_reduce: {
       const Summand summand(part.each(call.inputs));
       const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
       check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
@@ -131,7 +130,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
             "ncclAllGather");
       return;
     }
-    case Collective::reduce_scatter_add: {
+    case Collective::reduce_scatter: {
       if (!call.sizes.empty()) return reduce_unequal(part);
       const Summand summand(part.each(call.inputs));
       const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);

@@ -19,10 +19,8 @@ bool is_summed_in_windows(DType dtype) {
 std::size_t tensors_by_windows(int version, const Operation& operation, const Case& what) {
   if (operation.has_unequal_parts()) return 0;
   const std::vector<TensorSpec> tensors = payload_tensors(what, operation.is_coalesced());
-  if (operation.travels_as(Collective::all_gather)) return tensors.size();
-  if (!operation.travels_as(Collective::all_reduce_add) &&
-      !operation.travels_as(Collective::reduce_scatter_add))
-    return 0;
+  if (operation.is(Collective::all_gather)) return tensors.size();
+  if (!operation.is(Collective::all_reduce) && !operation.is(Collective::reduce_scatter)) return 0;
   const bool averages = what.reduce_kind == ReduceKind::avg && version >= averages_in_windows;
   if (what.reduce_kind != ReduceKind::sum && !averages) return 0;
   return static_cast<std::size_t>(std::ranges::count_if(
@@ -41,7 +39,7 @@ std::string defect_of_windows(int version, const Operation& operation, const Cas
     return "NCCL 2.28 before 2.28.7 mixes up the calls of a group in symmetric windows";
   // No version is known in which it has them.
   if (version >= averages_in_windows && tensors > 0 && what.reduce_kind == ReduceKind::avg &&
-      operation.travels_as(Collective::all_reduce_add))
+      operation.is(Collective::all_reduce))
     return "NCCL 2.30 and later fails to average for all in symmetric windows, for want of a kernel";
   return "";
 }

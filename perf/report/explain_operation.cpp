@@ -51,31 +51,15 @@ std::string explain_together(const Communicator& communicator, const Workload& w
   return text;
 }
 
-/// What the operation calls for the reduction that is asked for: sums have collectives of their own.
-Collective explained(const Operation& operation, const Options& options) {
-  const Collective collective = *operation.collective();
-  if (options.reductions.front() == ReduceKind::sum) return collective;
-  const CollectiveTraits& own = traits_of(collective);
-  for (std::size_t value = 0; value < collective_count; ++value) {
-    const auto other = static_cast<Collective>(value);
-    const CollectiveTraits& traits = traits_of(other);
-    if (traits.takes_operation && traits.travels_as == own.travels_as &&
-        traits.takes_lists == own.takes_lists)
-      return other;
-  }
-  return collective;
-}
-
 std::string explained_by(const Session& session, const Options& options, Processes& processes) {
   const Operation& operation = *options.operations.front();
   if (const Communicator* const communicator = session.members_of(operation).communicator) {
-    Workload workload{.collective = explained(operation, options),
-                      .root = options.root.value_or(0),
-                      .dim = options.dims.front()};
+    Workload workload{
+        .collective = *operation.collective(), .root = options.root.value_or(0), .dim = options.dims.front()};
     describe_tensors(workload, options);
     return explain_together(*communicator, workload, session.job(), processes);
   }
-  Workload workload{.collective = explained(operation, options),
+  Workload workload{.collective = *operation.collective(),
                     .devices = session.members().local,
                     .root = options.root.value_or(0),
                     .dim = options.dims.front(),

@@ -155,10 +155,10 @@ void Session::join_ranks(const Options& options) {
   }
 }
 
-/// An all_reduce_add of so many bytes.
+/// An all_reduce of so many bytes.
 bool Session::nccl_would_carry(std::size_t bytes) const {
   return topology_.backend == BackendKind::cuda &&
-         members_.communicator->explain({.collective = Collective::all_reduce_add, .bytes = bytes})
+         members_.communicator->explain({.collective = Collective::all_reduce, .bytes = bytes})
              .starts_with("transport: nccl\n");
 }
 

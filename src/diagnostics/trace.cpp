@@ -240,7 +240,7 @@ TracedCall::TracedCall(Trace& trace, const WatchedCall& call)
   const bool is_captured = std::ranges::any_of(call.streams, [&](backend::StreamRef stream) {
     return stream.device >= 0 && runtime_.backend().is_capturing(stream);
   });
-  slice_ = std::make_shared<Slice>(Slice{name_of(call), arguments_of(call, is_captured)});
+  slice_ = std::make_shared<Slice>(Slice{call.name, arguments_of(call, is_captured)});
   if (is_captured || call.plan.transport.empty()) return;
   begun_.reserve(call.streams.size());
   for (const backend::StreamRef stream : call.streams) {

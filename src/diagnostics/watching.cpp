@@ -34,7 +34,7 @@ void tell_trace(Tell tell) noexcept {
 }
 
 std::string title_of(const WatchedCall& call) {
-  const std::string_view name = name_of(call);
+  const std::string_view name = call.name;
   if (call.plan.transport.empty()) return std::string(name);
   return fmt::format("{}, {} bytes, {}", name, call.bytes, call.plan.transport);
 }
@@ -72,10 +72,6 @@ void pop() noexcept {
 std::uint64_t number_team() noexcept {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
-}
-
-std::string_view name_of(const WatchedCall& call) noexcept {
-  return call.messages_by.empty() ? tutti::name_of(call.collective) : call.messages_by;
 }
 
 class CallRange::Open {

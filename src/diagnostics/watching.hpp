@@ -52,10 +52,8 @@ struct WatchedMember {
 /// One launch of a collective, or of messages between members.
 struct WatchedCall {
   Runtime* runtime = nullptr;
-  Collective collective = Collective::barrier;
-  std::string_view
-      messages_by{};       ///< for messages: the name of the called function, valid while the program runs
-  std::string messages{};  ///< for messages: senders and receivers, in words
+  std::string_view name{};  ///< of the called function, valid while the program runs
+  std::string messages{};   ///< for messages: senders and receivers, in words
   std::uint64_t bytes = 0;
   PlanSummary plan{};
   /// Describes the plan; called only while the range is constructed.
@@ -64,9 +62,6 @@ struct WatchedCall {
   std::span<const backend::StreamRef> streams{};
   std::optional<WatchedMember> member{};  ///< for a team's calls
 };
-
-/// Returns the name of a call.
-[[nodiscard]] std::string_view name_of(const WatchedCall& call) noexcept;
 
 /// Marks the time in which a collective is queued, and on its streams the time that it takes there. Construct
 /// it before the first of the call's work is queued, on the same thread, and destroy it after the last.

@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Machines, Topologies,
 
 TEST_P(Topologies, CarryEveryCollectiveByEveryTransport) {
   const std::vector<Device> devices = shuffled(first_devices());
-  for (const Collective collective : all_collectives) {
+  for (const CollectiveForm collective : all_collectives) {
     for (const TransportKind transport : transports_under_test()) {
       for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{129}, scaled(20'001)}) {
         const Exercise run = make_exercise(collective, devices, rows, DType::float16);

@@ -44,7 +44,7 @@ class Lowering {
 
   std::string lower() {
     if (!problem_.reductions.empty()) return lower_reductions();
-    switch (traits_of(problem_.collective).travels_as) {
+    switch (problem_.collective) {
       case Collective::broadcast:
         list_.algorithm = "broadcast";
         return lower_broadcasts();
@@ -163,8 +163,7 @@ class Lowering {
       return fmt::format("it does not come to the same {} of {}", tutti::name_of(problem_.reduce_kind),
                          name_of(reduction.dtype));
     }
-    if (traits_of(problem_.collective).travels_as == Collective::reduce_scatter_add)
-      return lower_reduce_scatters();
+    if (problem_.collective == Collective::reduce_scatter) return lower_reduce_scatters();
     list_.algorithm = problem_.reductions.front().outputs.count > 1 ? "all-reduce" : "reduce";
     for (const Reduction& reduction : problem_.reductions) {
       std::string reason = lower_reduction(reduction);

@@ -73,9 +73,9 @@ struct Refusal {
 ///    others, and to at most one other buffer of the root's device.
 ///  - A sum for a root becomes one ncclReduce per reduction and rank. Each device holds one input, and the
 ///    root one of them.
-///  - all_reduce_add becomes one ncclAllReduce per reduction and rank; all_gather and reduce_scatter_add one
+///  - all_reduce becomes one ncclAllReduce per reduction and rank; all_gather and reduce_scatter one
 ///    call per rank.
-///  - An all_gather of unequal parts becomes one ncclBroadcast per part and rank, a reduce_scatter_add one
+///  - An all_gather of unequal parts becomes one ncclBroadcast per part and rank, a reduce_scatter one
 ///    ncclReduce.
 ///  - Scatter, gather and all_to_all become one ncclSend and one ncclRecv per flow, also for what stays on
 ///    its device.

@@ -81,6 +81,7 @@ enum class LaunchMode : std::uint8_t {
 
 struct Problem {
   Collective collective = Collective::broadcast;
+  std::string_view name = {};  ///< of the function that was called, for messages
   LaunchMode mode = LaunchMode::eager;
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;

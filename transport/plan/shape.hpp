@@ -12,8 +12,7 @@ namespace tutti::transport {
 /// Summarises what a collective moves in the few numbers that algorithms are chosen by. The same on all
 /// ranks.
 struct CallShape {
-  Collective collective =
-      Collective::broadcast;  ///< the one that it is carried out as; lists have more `tensors`
+  Collective collective = Collective::broadcast;
   std::size_t members = 0;
   std::size_t tensors = 1;  ///< of a member
   /// Bytes that a root or each member has, or of the whole that is gathered or scattered.

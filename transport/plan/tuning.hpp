@@ -124,7 +124,7 @@ inline constexpr std::uint64_t process_window_bytes = 2 * mib;
 struct RoundTuning {
   /// The bytes of the pieces that a message is cut into, so that one is read while the next is put.
   std::uint64_t message_bytes;
-  /// The size of an all_reduce_add up to which every member makes all sums by itself; above, each makes its
+  /// The size of an all_reduce up to which every member makes all sums by itself; above, each makes its
   /// share.
   std::uint64_t shared_sums_from;
   /// The size from which low-latency rounds share the sums and relay the shares, among three or more members.
@@ -166,7 +166,7 @@ struct RoundTuning {
 /// inboxes: in them nobody waits for more than the bytes. In narrow lines a byte takes two, and on virtual
 /// devices, which have no lines, one more copy; in wide lines the accesses, all of 16 bytes, become slower
 /// than those of direct rounds, soonest where members both send and receive. No collective has a higher limit
-/// than all_reduce_add. Here and below, collectives are those that others are carried out as.
+/// than all_reduce.
 [[nodiscard]] constexpr std::uint64_t low_latency_to(Collective collective, backend::TeamLines lines,
                                                      BackendKind backend) noexcept {
   if (backend == BackendKind::host) return 4 * kib;
@@ -175,8 +175,8 @@ struct RoundTuning {
     case Collective::broadcast:
     case Collective::scatter:
       return 3072 * kib;
-    case Collective::reduce_add:
-    case Collective::all_reduce_add:
+    case Collective::reduce:
+    case Collective::all_reduce:
     case Collective::gather:
       return 4096 * kib;
     default:
@@ -189,9 +189,9 @@ struct RoundTuning {
 [[nodiscard]] constexpr std::uint64_t direct_overtakes_from(Collective collective) noexcept {
   switch (collective) {
     case Collective::scatter:
-    case Collective::all_reduce_add:
+    case Collective::all_reduce:
       return 1792 * kib;
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return 1280 * kib;
     default:
       return ~std::uint64_t{0};
@@ -220,10 +220,10 @@ struct RoundZones {
     case Collective::broadcast:
       // The root's link carries a copy for every member.
       return is_pair ? always : up_to(is_list ? 768 * kib : 256 * kib);
-    case Collective::reduce_add:
+    case Collective::reduce:
       if (is_pair) return {.rounds_to = is_list ? 4 * mib : 512 * kib, .direct_from = 0, .direct_to = all};
       return up_to(is_list ? 768 * kib : 256 * kib);
-    case Collective::all_reduce_add:
+    case Collective::all_reduce:
       // Shares pay where one message for every member would be too much to send.
       if (is_pair) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = all};
       if (is_list) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = 48 * mib};
@@ -234,7 +234,7 @@ struct RoundZones {
     case Collective::gather:
       if (is_pair) return {.rounds_to = 2 * mib, .direct_from = 0, .direct_to = all};
       return up_to(1 * mib);
-    case Collective::reduce_scatter_add:
+    case Collective::reduce_scatter:
       return are_more_than_four ? up_to(32 * mib) : always;
     default:
       return always;
@@ -249,11 +249,11 @@ struct RoundZones {
   if (members <= 2) return all;
   switch (collective) {
     case Collective::broadcast:
-    case Collective::reduce_add:
+    case Collective::reduce:
       // Larger ones are relayed. Measured among four; the values for more are chosen to hold there too.
       if (members > 4) return is_list ? 2048 * kib : 1536 * kib;
       return is_list ? 4096 * kib : 3072 * kib;
-    case Collective::all_reduce_add:
+    case Collective::all_reduce:
       return is_list ? all : 4096 * kib;
     default:
       return all;

@@ -32,8 +32,7 @@ bool ProcessRounds::are_in_question() const {
 }
 
 std::uint64_t ProcessRounds::largest_payload() const {
-  return process_rounds_to(traits_of(problem_.collective).travels_as, problem_.lane_devices.size(),
-                           problem_.shape.tensors > 1);
+  return process_rounds_to(problem_.collective, problem_.lane_devices.size(), problem_.shape.tensors > 1);
 }
 
 std::string ProcessRounds::preference() const {
@@ -56,7 +55,7 @@ bool ProcessRounds::is_one_for_each_device() const {
     return std::ranges::all_of(
         places, [&](const Place& place) { return lanes.insert(problem_.lane_of(place)).second; });
   };
-  if (traits_of(problem_.collective).travels_as == Collective::broadcast) {
+  if (problem_.collective == Collective::broadcast) {
     return std::ranges::all_of(problem_.flows, [&](const Flow& flow) {
       const std::span<const Place> targets = problem_.places_of(flow.targets);
       const LaneId source = problem_.lane_of(flow.source);

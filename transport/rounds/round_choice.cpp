@@ -43,9 +43,9 @@ bool can_relay(const CallShape& shape, const TeamCapabilities& capabilities) noe
   const RoundTuning tuning = round_tuning_of(capabilities.backend);
   const std::uint64_t busiest = shape.busiest_member();
   switch (shape.collective) {
-    case Collective::all_reduce_add:
+    case Collective::all_reduce:
       return busiest > std::min(tuning.sums_relayed_from_sent, limit) && busiest / shape.members <= limit;
-    case Collective::reduce_add:
+    case Collective::reduce:
       return busiest > std::min(tuning.root_sums_relayed_from, limit) && shape.payload <= limit;
     case Collective::broadcast:
       return busiest > std::min(tuning.copies_relayed_from_sent, limit) && shape.payload <= limit;
@@ -124,7 +124,7 @@ LowLatencyLimits low_latency_limits(std::size_t members, const TeamCapabilities&
   LowLatencyLimits limits{.least = std::numeric_limits<std::uint64_t>::max(), .most = 0};
   for (std::size_t value = 0; value < collective_count; ++value) {
     const auto collective = static_cast<Collective>(value);
-    if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
+    if (!moves_tensors(collective)) continue;
     const CallShape shape{.collective = collective, .members = members};
     const std::uint64_t limit = low_latency_limit(shape, capabilities, can_expose_all(shape, capabilities));
     limits = {.least = std::min(limits.least, limit), .most = std::max(limits.most, limit)};

@@ -16,9 +16,9 @@ Wish wish_of(const Problem& problem) {
 }
 
 void refuse_wish(const Problem& problem, const Wish& wish, std::string_view objection) {
-  throw Error(ErrorCode::unsupported, fmt::format("{}: transport is {}{}, which cannot carry this call: {}",
-                                                  name_of(problem.collective), name_of(wish.transport),
-                                                  in_words(wish.source), objection));
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: transport is {}{}, which cannot carry this call: {}", problem.name,
+                          name_of(wish.transport), in_words(wish.source), objection));
 }
 
 Plan choose(std::span<const Candidate> candidates, const Problem& problem, const Wish& wish) {

@@ -162,9 +162,8 @@ Plan select_otherwise(Runtime& runtime, const Problem& problem) {
 
 Plan select(Runtime& runtime, const Problem& problem) {
   if (const std::string refusal = refusal_of_bound(problem); !refusal.empty()) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: options.multiprocessors is {}, but {}", name_of(problem.collective),
-                            problem.most_multiprocessors, refusal));
+    throw Error(ErrorCode::unsupported, fmt::format("{}: options.multiprocessors is {}, but {}", problem.name,
+                                                    problem.most_multiprocessors, refusal));
   }
   P2p p2p(runtime, problem);
   team::ProcessRounds rounds(runtime, problem);

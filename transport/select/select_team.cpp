@@ -61,7 +61,7 @@ Plan plan_nccl_of(const Problem& problem, const TeamCapabilities& team) {
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: the current stream is being captured, and between hosts only NCCL's "
                           "calls can be replayed; this is not one: {}",
-                          name_of(problem.collective), reason));
+                          problem.name, reason));
 }
 
 void require_connected(const Problem& problem, const TeamCapabilities& team) {
@@ -70,7 +70,7 @@ void require_connected(const Problem& problem, const TeamCapabilities& team) {
       ErrorCode::unsupported,
       fmt::format("{}: the current stream is being captured before the first call that goes by NCCL: make "
                   "one such call beforehand",
-                  name_of(problem.collective)));
+                  problem.name));
 }
 
 /// Operands are their members', and kept alive by the caller.

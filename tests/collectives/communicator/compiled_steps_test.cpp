@@ -61,7 +61,7 @@ TEST(CompiledSteps, MembersHaveNearlyEvenSharesThatBeginWhereAccessesAreWide) {
 
 TEST(CompiledSteps, SmallTensorsAreGatheredTogether) {
   const std::uint64_t half = transport::compiled_gathers_to / 2 / sizeof(float);
-  const std::vector<CompiledStep> steps = steps_of(Collective::all_reduce_coalesced, {half, 0, half, 1}, 3);
+  const std::vector<CompiledStep> steps = steps_of(Collective::all_reduce, {half, 0, half, 1}, 3);
   ASSERT_EQ(steps.size(), 2U);
   expect_step(steps[0], Kind::gather, 0, 3);
   expect_step(steps[1], Kind::gather, 3, 1);
@@ -71,7 +71,7 @@ TEST(CompiledSteps, SmallTensorsAreGatheredTogether) {
 TEST(CompiledSteps, LargerOnesThatAreSharedOutEvenlyGoTogether) {
   const std::uint64_t third = transport::compiled_batches_to / 3 / sizeof(float) / 2 * 2;
   const std::vector<CompiledStep> steps =
-      steps_of(Collective::all_reduce_coalesced, {third, third, third, third, third, third + 1}, 2);
+      steps_of(Collective::all_reduce, {third, third, third, third, third, third + 1}, 2);
   ASSERT_EQ(steps.size(), 6U);
   for (const std::size_t step : {0U, 2U, 4U}) {
     const std::size_t columns = 3 - step / 2;
@@ -84,7 +84,7 @@ TEST(CompiledSteps, LargerOnesThatAreSharedOutEvenlyGoTogether) {
 
 TEST(CompiledSteps, ARootCombinesTensorsWhole) {
   const std::uint64_t large = transport::compiled_gathers_to;
-  const std::vector<CompiledStep> steps = steps_of(Collective::reduce_coalesced, {5, 7, large, 9}, 3);
+  const std::vector<CompiledStep> steps = steps_of(Collective::reduce, {5, 7, large, 9}, 3);
   ASSERT_EQ(steps.size(), 3U);
   expect_step(steps[0], Kind::gather, 0, 2);
   expect_step(steps[1], Kind::exchange, 2, 1);
@@ -95,7 +95,7 @@ TEST(CompiledSteps, ARootCombinesTensorsWhole) {
 }
 
 TEST(CompiledSteps, EveryMemberCombinesItsOwnPart) {
-  const std::vector<CompiledStep> equal = steps_of(Collective::reduce_scatter_coalesced, {300, 30}, 3);
+  const std::vector<CompiledStep> equal = steps_of(Collective::reduce_scatter, {300, 30}, 3);
   ASSERT_EQ(equal.size(), 1U);
   expect_step(equal[0], Kind::exchange, 0, 2);
   EXPECT_EQ(equal[0].shares, (std::vector<Shares>{Shares(3, 100), Shares(3, 10)}));

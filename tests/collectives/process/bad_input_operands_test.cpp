@@ -3,6 +3,7 @@
 #include "support/collectives/exercise.hpp"
 #include "support/collectives/flaws.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,26 +28,27 @@ struct Form {
   std::string last_output;
 
   [[nodiscard]] bool has_one_source() const {
-    return exercise.collective == Collective::broadcast || exercise.collective == Collective::scatter ||
-           exercise.collective == Collective::broadcast_coalesced;
+    return exercise.form.collective == Collective::broadcast ||
+           exercise.form.collective == Collective::scatter;
   }
 };
 
 std::vector<Form> forms() {
   std::vector<Form> all;
   for (const bool is_persistent : {false, true}) {
-    const auto add = [&](Collective collective, std::pair<std::string, std::string> inputs,
-                         std::pair<std::string, std::string> outputs) {
-      all.push_back({fmt::format("{}{}", is_persistent ? "persistent_" : "", name_of(collective)),
-                     is_persistent, make_exercise(collective, {0, 1}, rows), inputs.first, inputs.second,
-                     outputs.first, outputs.second});
+    const auto add = [&](CollectiveForm form, std::pair<std::string, std::string> inputs,
+                         std::pair<std::string, std::string> outputs,
+                         const std::optional<ReduceOp>& op = std::nullopt) {
+      const Exercise exercise = make_exercise(form, {0, 1}, rows, DType::float32, op);
+      all.push_back({fmt::format("{}{}", is_persistent ? "persistent_" : "", exercise.function),
+                     is_persistent, exercise, inputs.first, inputs.second, outputs.first, outputs.second});
     };
     add(Collective::broadcast, {"tensor", "tensor"}, {"out[0]", "out[0]"});
-    add(Collective::broadcast_coalesced, {"tensors[0]", "tensors[3]"}, {"out[0][0]", "out[0][3]"});
-    add(Collective::reduce_add, {"inputs[0]", "inputs[1]"}, {"out", "out"});
-    add(Collective::reduce_add_coalesced, {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"});
+    add(coalesced(Collective::broadcast), {"tensors[0]", "tensors[3]"}, {"out[0][0]", "out[0][3]"});
     add(Collective::reduce, {"inputs[0]", "inputs[1]"}, {"out", "out"});
-    add(Collective::reduce_coalesced, {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"});
+    add(coalesced(Collective::reduce), {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"});
+    add(Collective::reduce, {"inputs[0]", "inputs[1]"}, {"out", "out"}, ReduceOp::max);
+    add(coalesced(Collective::reduce), {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"}, ReduceOp::max);
     add(Collective::scatter, {"tensor", "tensor"}, {"out[0]", "out[0]"});
     add(Collective::gather, {"tensors[0]", "tensors[1]"}, {"out", "out"});
   }
@@ -154,7 +156,7 @@ std::vector<BadInput> lines_of_persistent_forms() {
                                another(output.device(), DType::float32, Placement::transposed)(scene, output);
                          },
                          {form.first_output + " has strides [1, ", "expected [3, 1]"}));
-    const bool is_gather = form.exercise.collective == Collective::gather;
+    const bool is_gather = form.exercise.form == Collective::gather;
     lines.push_back(
         line(form, "OutputsOnTheHost",
              [](Scene& scene, Operands& operands) {

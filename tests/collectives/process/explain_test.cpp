@@ -19,7 +19,7 @@ std::ptrdiff_t lines_of(const std::string& text) {
   return std::ranges::count(text, '\n');
 }
 
-class Explain : public testing::TestWithParam<Collective> {
+class Explain : public testing::TestWithParam<CollectiveForm> {
  protected:
   void SetUp() override {
     if (device_count() < 2) GTEST_SKIP() << "needs two devices";
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Collectives, Explain, testing::ValuesIn(all_collectives
 TEST_P(Explain, NamesTheTransportAndTheSteps) {
   for (const TransportKind transport : {TransportKind::p2p, TransportKind::staged}) {
     const std::string text =
-        explain({.collective = GetParam(), .bytes = 1 << 20, .options = {.transport = transport}});
+        explain({.collective = GetParam().collective, .bytes = 1 << 20, .options = {.transport = transport}});
     EXPECT_NE(text.find(name_of(transport)), std::string::npos) << text;
     EXPECT_NE(text.find("step: "), std::string::npos) << text;
     EXPECT_NE(text.find("device:1"), std::string::npos) << text;
@@ -41,12 +41,13 @@ TEST_P(Explain, NamesTheTransportAndTheSteps) {
 
 TEST_P(Explain, SaysWhyNcclWasRefused) {
   if (reason_against_nccl().empty()) GTEST_SKIP() << "NCCL is usable here";
-  const std::string text = explain({.collective = GetParam(), .bytes = 1 << 20});
+  const std::string text = explain({.collective = GetParam().collective, .bytes = 1 << 20});
   EXPECT_NE(text.find("nccl"), std::string::npos) << text;
   EXPECT_TRUE(refuses(
       [] {
-        static_cast<void>(explain(
-            {.collective = GetParam(), .bytes = 1 << 20, .options = {.transport = TransportKind::nccl}}));
+        static_cast<void>(explain({.collective = GetParam().collective,
+                                   .bytes = 1 << 20,
+                                   .options = {.transport = TransportKind::nccl}}));
       },
       ErrorCode::unsupported, {"nccl"}));
 }
@@ -54,10 +55,11 @@ TEST_P(Explain, SaysWhyNcclWasRefused) {
 TEST_P(Explain, RunsNothing) {
   if (!on_virtual_devices()) GTEST_SKIP() << "operations are counted on virtual devices only";
   self_test_peers();
-  static_cast<void>(explain({.collective = GetParam(), .bytes = 123'456}));  // which may make windows
+  static_cast<void>(
+      explain({.collective = GetParam().collective, .bytes = 123'456}));  // which may make windows
   synchronize_all();
   const std::uint64_t before = virtual_devices::operations_enqueued();
-  static_cast<void>(explain({.collective = GetParam(), .bytes = 123'456}));
+  static_cast<void>(explain({.collective = GetParam().collective, .bytes = 123'456}));
   EXPECT_EQ(virtual_devices::operations_enqueued(), before);
 }
 
@@ -65,7 +67,7 @@ TEST_P(Explain, TakesAWorkloadOfAnySizeAndElementType) {
   for (const std::size_t bytes :
        {std::size_t{0}, std::size_t{1}, std::size_t{1} << 12U, std::size_t{1} << 36U}) {
     for (const DType dtype : all_dtypes) {
-      const std::string text = explain({.collective = GetParam(),
+      const std::string text = explain({.collective = GetParam().collective,
                                         .bytes = bytes,
                                         .dtype = dtype,
                                         .devices = first_devices(2),
@@ -77,8 +79,10 @@ TEST_P(Explain, TakesAWorkloadOfAnySizeAndElementType) {
 
 TEST_P(Explain, TakesListsOfTensorsWhereTheCallDoes) {
   const std::vector<std::size_t> tensor_bytes(1000, 1024);
-  const auto explaining = [&] { return explain({.collective = GetParam(), .tensor_bytes = tensor_bytes}); };
-  if (GetParam() == Collective::broadcast_coalesced || GetParam() == Collective::reduce_add_coalesced) {
+  const auto explaining = [&] {
+    return explain({.collective = GetParam().collective, .tensor_bytes = tensor_bytes});
+  };
+  if (traits_of(GetParam().collective).may_take_lists()) {
     EXPECT_FALSE(explaining().empty());
   } else {
     EXPECT_TRUE(refuses([&] { static_cast<void>(explaining()); }, ErrorCode::invalid_argument,
@@ -90,18 +94,21 @@ TEST_P(Explain, TakesListsOfTensorsWhereTheCallDoes) {
 TEST_P(Explain, RefusesUnknownDevices) {
   EXPECT_TRUE(refuses(
       [] {
-        static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .devices = {0, device_count()}}));
+        static_cast<void>(
+            explain({.collective = GetParam().collective, .bytes = 4, .devices = {0, device_count()}}));
       },
       ErrorCode::invalid_argument, {std::to_string(device_count())}));
   EXPECT_TRUE(refuses(
-      [] { static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .root = device_count() + 3})); },
+      [] {
+        static_cast<void>(
+            explain({.collective = GetParam().collective, .bytes = 4, .root = device_count() + 3}));
+      },
       ErrorCode::invalid_argument, {std::to_string(device_count() + 3)}));
 }
 
 TEST(ExplainWorkload, LeavesToCommunicatorsWhatOnlyTheyDo) {
   for (const Collective collective :
-       {Collective::all_reduce_add, Collective::all_reduce_add_coalesced, Collective::all_gather,
-        Collective::reduce_scatter_add, Collective::all_to_all}) {
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
     EXPECT_TRUE(refuses([&] { static_cast<void>(explain({.collective = collective, .bytes = 4})); },
                         ErrorCode::invalid_argument, {std::string(name_of(collective)), "communicator"}));
   }
@@ -159,7 +166,9 @@ TEST_P(Explain, AndTheCallRefuseATransportThatThereIsNot) {
   std::vector<Tensor> outputs;
   for (const TestTensor& output : make_poisoned_outputs(exercise)) outputs.push_back(output.tensor());
   const std::function<void()> calls[] = {
-      [&] { static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .options = options})); },
+      [&] {
+        static_cast<void>(explain({.collective = GetParam().collective, .bytes = 4, .options = options}));
+      },
       [&] { static_cast<void>(exercise.make(inputs, options)); },
       [&] { exercise.write(inputs, outputs, options); },
       [&] { static_cast<void>(exercise.bind(inputs, outputs, options)); },
@@ -207,17 +216,15 @@ TEST(TransportNames, RoundTrip) {
 
 TEST(CollectiveNames, AreTheFunctionsNames) {
   EXPECT_EQ(name_of(Collective::broadcast), "broadcast");
-  EXPECT_EQ(name_of(Collective::broadcast_coalesced), "broadcast_coalesced");
-  EXPECT_EQ(name_of(Collective::reduce_add), "reduce_add");
-  EXPECT_EQ(name_of(Collective::reduce_add_coalesced), "reduce_add_coalesced");
-  EXPECT_EQ(name_of(Collective::scatter), "scatter");
-  EXPECT_EQ(name_of(Collective::gather), "gather");
-  EXPECT_EQ(name_of(Collective::all_reduce_add), "all_reduce_add");
-  EXPECT_EQ(name_of(Collective::all_reduce_add_coalesced), "all_reduce_add_coalesced");
-  EXPECT_EQ(name_of(Collective::all_gather), "all_gather");
-  EXPECT_EQ(name_of(Collective::reduce_scatter_add), "reduce_scatter_add");
-  EXPECT_EQ(name_of(Collective::all_to_all), "all_to_all");
-  EXPECT_EQ(name_of(Collective::all_to_all_coalesced), "all_to_all_coalesced");
+  EXPECT_EQ(name_of(Collective::split), "split");
+  EXPECT_EQ(name_of(CollectiveForm(Collective::all_reduce)), "all_reduce");
+  EXPECT_EQ(name_of(coalesced(Collective::all_reduce)), "all_reduce_coalesced");
+  EXPECT_EQ(name_of(coalesced(Collective::scatter)), "") << "there is no such form";
+  EXPECT_EQ(name_of(coalesced(static_cast<Collective>(collective_count))), "unknown");
+  for (std::size_t value = 0; value < collective_count; ++value) {
+    const CollectiveTraits& traits = traits_of(static_cast<Collective>(value));
+    if (traits.may_take_lists()) EXPECT_EQ(traits.name_of_lists, fmt::format("{}_coalesced", traits.name));
+  }
 }
 
 }  // namespace

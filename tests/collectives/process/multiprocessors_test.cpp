@@ -19,14 +19,12 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-class Multiprocessors : public testing::TestWithParam<Collective> {
+class Multiprocessors : public testing::TestWithParam<CollectiveForm> {
  protected:
   void SetUp() override {
     if (device_count() < 2) GTEST_SKIP() << "needs two devices";
   }
-  [[nodiscard]] static bool sums() {
-    return GetParam() == Collective::reduce_add || GetParam() == Collective::reduce_add_coalesced;
-  }
+  [[nodiscard]] static bool sums() { return GetParam().collective == Collective::reduce; }
   static void expect_right(const CollectiveOptions& options) {
     for (const std::int64_t rows : {1, 30'000}) {
       const Exercise exercise = make_exercise(GetParam(), first_devices(), rows);
@@ -52,8 +50,8 @@ TEST_P(Multiprocessors, MayBeFew) {
   for (const int most : {1, 3}) {
     expect_right(
         {.transport = most == 1 ? TransportKind::automatic : TransportKind::staged, .multiprocessors = most});
-    const std::string text =
-        explain({.collective = GetParam(), .bytes = 1 << 16, .options = {.multiprocessors = most}});
+    const std::string text = explain(
+        {.collective = GetParam().collective, .bytes = 1 << 16, .options = {.multiprocessors = most}});
     const std::string line = text.substr(text.find("multiprocessors: "));
     EXPECT_TRUE(has(line, "at most " + std::to_string(most)) || line.starts_with("multiprocessors: none"))
         << text;
@@ -63,16 +61,15 @@ TEST_P(Multiprocessors, MayBeFew) {
 TEST_P(Multiprocessors, MayBeNoneWhereNothingIsAddedUp) {
   const CollectiveOptions options{.multiprocessors = 0};
   const auto explained = [&](TransportKind transport) {
-    return explain({.collective = GetParam(),
+    return explain({.collective = GetParam().collective,
                     .bytes = 1 << 16,
                     .options = {.transport = transport, .multiprocessors = 0}});
   };
   if (sums()) {
     const Exercise exercise = make_exercise(GetParam(), first_devices(2), 10);
     const std::vector<Tensor> inputs = make_inputs(exercise, exercise.values(1));
-    EXPECT_TRUE(refuses(
-        [&] { static_cast<void>(exercise.make(inputs, options)); }, ErrorCode::unsupported,
-        {std::string(name_of(GetParam())), "options.multiprocessors is 0", "sums are made by kernels"}));
+    EXPECT_TRUE(refuses([&] { static_cast<void>(exercise.make(inputs, options)); }, ErrorCode::unsupported,
+                        {exercise.function, "options.multiprocessors is 0", "sums are made by kernels"}));
     return;
   }
   expect_right(options);
@@ -139,8 +136,7 @@ TEST(MultiprocessorsOfACommunicator, MayBeFew) {
       communicator.all_gather(tensors, wholes);
       EXPECT_TRUE(holds(wholes[0], 7) && holds(wholes[1], 7)) << count;
     }
-    const std::string text =
-        communicator.explain({.collective = Collective::all_reduce_add, .bytes = 1 << 16});
+    const std::string text = communicator.explain({.collective = Collective::all_reduce, .bytes = 1 << 16});
     EXPECT_TRUE(has(text, "at most " + std::to_string(most))) << text;
     const std::optional<Communicator> part = communicator.split(0);
     EXPECT_TRUE(has(part->explain({.collective = Collective::all_gather, .bytes = 1 << 16}),

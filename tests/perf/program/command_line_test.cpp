@@ -57,7 +57,7 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
       {{"explain", "all_reduce_add", "1000G"}, "bytes is 1073741824000"},
       {{"explain", "all_reduce_add", "1M", "--devices", "2", "--transport", "nccl"}, "nccl"},
       {{"explain", "reduce_add", "1M", "--topology", "pcie", "--transport", "p2p"},
-       "reduce_add: transport is p2p, which cannot carry this call"},
+       "reduce: transport is p2p, which cannot carry this call"},
       {{"broadcast", "--devices", "4", "-g", "5"}, "-g: 5"},
       {{"broadcast", "--devices", "4", "-r", "4"}, "-r: root 4"},
       {{"broadcast", "--topology", "no-such-topology"}, "no-such-topology"},

@@ -25,65 +25,26 @@ class Calls {
     Communicator& communicator = group_.communicator;
     const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
     const std::int64_t members = group_.members();
+    if (!what.tensor_bytes.empty()) return make_of_lists(what);
     switch (what.collective) {
       case Collective::broadcast:
         return communicator.broadcast(one_each({elements}, what), what.root.index());
-      case Collective::broadcast_coalesced:
-        return communicator.broadcast_coalesced(lists(what), what.root.index());
       case Collective::reduce: {
         const std::vector<Tensor> tensors = one_each({elements}, what);
         return communicator.reduce(tensors, tensors, what.reduce_kind, what.root.index());
-      }
-      case Collective::reduce_coalesced: {
-        const std::vector<std::vector<Tensor>> tensors = lists(what);
-        return communicator.reduce_coalesced(tensors, tensors, what.reduce_kind, what.root.index());
       }
       case Collective::all_reduce: {
         const std::vector<Tensor> tensors = one_each({elements}, what);
         return communicator.all_reduce(tensors, tensors, what.reduce_kind);
       }
-      case Collective::all_reduce_coalesced: {
-        const std::vector<std::vector<Tensor>> tensors = lists(what);
-        return communicator.all_reduce_coalesced(tensors, tensors, what.reduce_kind);
-      }
+      case Collective::all_gather:
+        return gather_to_all(one_each({elements / members * members}, what), elements / members);
       case Collective::reduce_scatter:
         return communicator.reduce_scatter(one_each({elements / members * members}, what),
                                            one_each({elements / members}, what), what.reduce_kind);
-      case Collective::reduce_scatter_coalesced: {
-        const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
-        return communicator.reduce_scatter_coalesced(wholes, parts_of(wholes), what.reduce_kind);
-      }
       case Collective::all_to_all:
         return communicator.all_to_all(one_each({elements / members * members}, what),
                                        one_each({elements / members * members}, what));
-      case Collective::all_to_all_coalesced:
-        return communicator.all_to_all_coalesced(cut_to_parts(lists(what), members),
-                                                 cut_to_parts(lists(what), members));
-      case Collective::all_gather_coalesced: {
-        const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
-        return communicator.all_gather_coalesced(parts_of(wholes), wholes);
-      }
-      case Collective::reduce_add: {
-        const std::vector<Tensor> tensors = one_each({elements}, what);
-        return communicator.reduce_add(tensors, tensors, what.root.index());
-      }
-      case Collective::reduce_add_coalesced: {
-        const std::vector<std::vector<Tensor>> tensors = lists(what);
-        return communicator.reduce_add_coalesced(tensors, tensors, what.root.index());
-      }
-      case Collective::all_reduce_add: {
-        const std::vector<Tensor> tensors = one_each({elements}, what);
-        return communicator.all_reduce_add(tensors, tensors);
-      }
-      case Collective::all_reduce_add_coalesced: {
-        const std::vector<std::vector<Tensor>> tensors = lists(what);
-        return communicator.all_reduce_add_coalesced(tensors, tensors);
-      }
-      case Collective::all_gather:
-        return gather_to_all(one_each({elements / members * members}, what), elements / members);
-      case Collective::reduce_scatter_add:
-        return communicator.reduce_scatter_add(one_each({elements / members * members}, what),
-                                               one_each({elements / members}, what));
       case Collective::scatter:
         return communicator.scatter(whole(what), parts(what), what.root.index(), what.dim);
       case Collective::gather:
@@ -95,6 +56,27 @@ class Calls {
   }
 
  private:
+  void make_of_lists(const Workload& what) const {
+    Communicator& communicator = group_.communicator;
+    const std::vector<std::vector<Tensor>> given = lists(what);
+    const std::vector<std::vector<Tensor>> wholes = cut_to_parts(given, group_.members());
+    switch (what.collective) {
+      case Collective::broadcast:
+        return communicator.broadcast_coalesced(given, what.root.index());
+      case Collective::reduce:
+        return communicator.reduce_coalesced(given, given, what.reduce_kind, what.root.index());
+      case Collective::all_reduce:
+        return communicator.all_reduce_coalesced(given, given, what.reduce_kind);
+      case Collective::all_gather:
+        return communicator.all_gather_coalesced(parts_of(wholes), wholes);
+      case Collective::reduce_scatter:
+        return communicator.reduce_scatter_coalesced(wholes, parts_of(wholes), what.reduce_kind);
+      case Collective::all_to_all:
+        return communicator.all_to_all_coalesced(wholes, cut_to_parts(lists(what), group_.members()));
+      default:
+        FAIL() << name_of(what.collective) << " takes no lists";
+    }
+  }
   void gather_to_all(const std::vector<Tensor>& out, std::int64_t elements) const {
     std::vector<Tensor> parts;
     for (int i = 0; i < group_.locals(); ++i)
@@ -170,13 +152,11 @@ class Calls {
 };
 
 constexpr std::array collectives_of_tensors{
-    Collective::broadcast,  Collective::reduce_add,         Collective::all_reduce_add,
-    Collective::all_gather, Collective::reduce_scatter_add, Collective::scatter,
-    Collective::gather,     Collective::all_reduce,         Collective::all_to_all};
-constexpr std::array collectives_of_lists{
-    Collective::broadcast_coalesced,      Collective::reduce_add_coalesced,
-    Collective::all_reduce_add_coalesced, Collective::all_gather_coalesced,
-    Collective::reduce_scatter_coalesced, Collective::all_to_all_coalesced};
+    Collective::broadcast,      Collective::reduce,  Collective::all_reduce, Collective::all_gather,
+    Collective::reduce_scatter, Collective::scatter, Collective::gather,     Collective::all_to_all};
+constexpr std::array collectives_of_lists{Collective::broadcast,      Collective::reduce,
+                                          Collective::all_reduce,     Collective::all_gather,
+                                          Collective::reduce_scatter, Collective::all_to_all};
 
 std::vector<Workload> workloads(int members) {
   std::vector<Workload> all;
@@ -219,7 +199,7 @@ void what_explain_tells_is_what_calls_do(Group& group) {
     if (what.collective == Collective::broadcast) {
       EXPECT_EQ(text.find(" adds "), std::string::npos) << text;
     }
-    if (plan.transport != "none" && what.collective == Collective::all_reduce_add) {
+    if (plan.transport != "none" && what.collective == Collective::all_reduce) {
       const bool is_by_nccl = plan.transport == "nccl";
       EXPECT_TRUE(mentions(
           text, {"step: ", is_by_nccl ? "NCCL all-reduce" : fmt::format("member {} ", group.member(0))}));
@@ -236,15 +216,14 @@ void explain_refuses_what_cannot_be_called(Group& group) {
                       {"Communicator::explain", fmt::format("root is {}", group.members())}));
   EXPECT_TRUE(refuses(explaining({.root = -1}), invalid, {"root is -1"}));
   EXPECT_TRUE(refuses(explaining({.collective = Collective::scatter, .dim = 2}), invalid, {"dim is 2"}));
-  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4, 4}}), invalid,
-                      {"tensor_bytes has 2", "broadcast takes no list"}));
-  const auto coalesced = Collective::broadcast_coalesced;
-  EXPECT_TRUE(refuses(explaining({.collective = coalesced, .tensor_bytes = {4}, .tensor_dtypes = {{}, {}}}),
-                      invalid, {"tensor_dtypes has 2 entries", "1 as tensor_bytes"}));
+  EXPECT_TRUE(refuses(explaining({.collective = Collective::scatter, .tensor_bytes = {4, 4}}), invalid,
+                      {"tensor_bytes has 2", "scatter takes no list"}));
+  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4}, .tensor_dtypes = {{}, {}}}), invalid,
+                      {"tensor_dtypes has 2 entries", "1 as tensor_bytes"}));
   constexpr std::size_t too_much = std::size_t{1} << 62U;
   EXPECT_TRUE(refuses(explaining({.bytes = too_much}), invalid, {"bytes is 4611686018427387904"}));
-  EXPECT_TRUE(refuses(explaining({.collective = coalesced, .tensor_bytes = {too_much, 3 * too_much}}),
-                      invalid, {"tensor_bytes are more"}));
+  EXPECT_TRUE(
+      refuses(explaining({.tensor_bytes = {too_much, 3 * too_much}}), invalid, {"tensor_bytes are more"}));
   EXPECT_TRUE(
       refuses(explaining({.collective = static_cast<Collective>(99)}), invalid, {"collective is 99"}));
   EXPECT_TRUE(refuses(

@@ -192,7 +192,7 @@ void a_compiled_operation_goes_through_members_in_order(Group& group) {
     start_reduce_scatter(group, op, DType::float32, parts, ++seed)();
   check_compiled_strides(group, op);
   check_dropped_compiled_outputs(group, op);
-  const std::string together = group.communicator.explain({.collective = Collective::all_reduce_coalesced,
+  const std::string together = group.communicator.explain({.collective = Collective::all_reduce,
                                                            .tensor_bytes = {2520 << 10, 2520 << 10},
                                                            .reduce_kind = ReduceKind::compiled});
   for (const char* const words : {"step: all_to_all_coalesced of tensors 0 to 1",

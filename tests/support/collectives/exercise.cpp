@@ -179,30 +179,17 @@ std::vector<HostArray> Exercise::values(std::uint64_t seed) const {
   return arrays;
 }
 
-Exercise make_exercise(Collective collective, const std::vector<Device>& devices, std::int64_t rows,
-                       DType dtype) {
+Exercise make_exercise(CollectiveForm form, const std::vector<Device>& devices, std::int64_t rows,
+                       DType dtype, const std::optional<ReduceOp>& op) {
   if (devices.size() < 2) throw std::logic_error("an exercise needs two devices");
-  Exercise exercise;
-  exercise.collective = collective;
-  exercise.dtype = dtype;
-  switch (collective) {
+  Exercise exercise{.form = form, .function = std::string(name_of(form)), .dtype = dtype};
+  switch (form.collective) {
     case Collective::broadcast:
-      exercise_broadcast(exercise, devices, rows);
-      break;
-    case Collective::broadcast_coalesced:
-      exercise_broadcast_coalesced(exercise, devices, rows);
-      break;
-    case Collective::reduce_add:
-      exercise_reduce(exercise, devices, rows, std::nullopt);
-      break;
-    case Collective::reduce_add_coalesced:
-      exercise_reduce_coalesced(exercise, devices, rows, std::nullopt);
+      (form.takes_lists ? exercise_broadcast_coalesced : exercise_broadcast)(exercise, devices, rows);
       break;
     case Collective::reduce:
-      exercise_reduce(exercise, devices, rows, ReduceOp::max);
-      break;
-    case Collective::reduce_coalesced:
-      exercise_reduce_coalesced(exercise, devices, rows, ReduceOp::max);
+      if (!op) exercise.function = form.takes_lists ? "reduce_add_coalesced" : "reduce_add";
+      (form.takes_lists ? exercise_reduce_coalesced : exercise_reduce)(exercise, devices, rows, op);
       break;
     case Collective::scatter:
       exercise_scatter(exercise, devices, rows);
@@ -238,8 +225,7 @@ testing::AssertionResult all_hold(const Exercise& exercise, Tensors outputs,
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (const auto result = holds(outputs[i], exercise.outputs[i].device, expected[i]); !result) {
-      return testing::AssertionFailure()
-             << name_of(exercise.collective) << ": output " << i << ": " << result.message();
+      return testing::AssertionFailure() << exercise.function << ": output " << i << ": " << result.message();
     }
   }
   return testing::AssertionSuccess();
@@ -278,7 +264,7 @@ void EveryCollective::write(const Exercise& exercise, Tensors inputs, Tensors ou
 }
 
 std::string CollectiveAndTransportName::operator()(
-    const testing::TestParamInfo<std::tuple<Collective, TransportKind>>& parameters) const {
+    const testing::TestParamInfo<std::tuple<CollectiveForm, TransportKind>>& parameters) const {
   return std::string(name_of(std::get<0>(parameters.param))) + "_" +
          std::string(name_of(std::get<1>(parameters.param)));
 }

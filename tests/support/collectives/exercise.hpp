@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -16,10 +17,10 @@
 
 namespace tutti::test {
 
-inline constexpr Collective all_collectives[] = {
-    Collective::broadcast,  Collective::broadcast_coalesced,
-    Collective::reduce_add, Collective::reduce_add_coalesced,
-    Collective::scatter,    Collective::gather,
+inline constexpr CollectiveForm all_collectives[] = {
+    Collective::broadcast, coalesced(Collective::broadcast),
+    Collective::reduce,    coalesced(Collective::reduce),
+    Collective::scatter,   Collective::gather,
 };
 
 struct Slot {
@@ -32,7 +33,8 @@ using Tensors = std::span<const Tensor>;
 /// output a copy (none is the input itself, or a view of it), and a model of the outputs' values. Properties
 /// that all collectives share (stream order, faults, persistence, threads) are tested once, with this class.
 struct Exercise {
-  Collective collective = Collective::broadcast;
+  CollectiveForm form = Collective::broadcast;
+  std::string function;  ///< that `write` and `make` call
   DType dtype = DType::float32;
   std::vector<Slot> inputs;
   std::vector<Slot> outputs;
@@ -49,8 +51,10 @@ struct Exercise {
 };
 
 /// Makes an exercise on `devices`, at least two: the first is the root. Tensors have `rows` rows of three.
-[[nodiscard]] Exercise make_exercise(Collective collective, const std::vector<Device>& devices,
-                                     std::int64_t rows, DType dtype = DType::float32);
+/// Without an operation, `reduce_add` and `reduce_add_coalesced` make the reductions.
+[[nodiscard]] Exercise make_exercise(CollectiveForm form, const std::vector<Device>& devices,
+                                     std::int64_t rows, DType dtype = DType::float32,
+                                     const std::optional<ReduceOp>& op = std::nullopt);
 
 /// Makes contiguous tensors that hold `values` in the inputs' places.
 [[nodiscard]] std::vector<Tensor> make_inputs(const Exercise& exercise, std::span<const HostArray> values);
@@ -62,13 +66,13 @@ struct Exercise {
                                                 std::span<const HostArray> expected);
 
 /// Tests the promises that all collectives share: one suite, once for each collective and transport.
-class EveryCollective : public testing::TestWithParam<std::tuple<Collective, TransportKind>> {
+class EveryCollective : public testing::TestWithParam<std::tuple<CollectiveForm, TransportKind>> {
  protected:
   void SetUp() override;
   /// Checks that all devices are idle and no queued work has failed.
   void TearDown() override;
 
-  [[nodiscard]] static Collective collective() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static CollectiveForm collective() { return std::get<0>(GetParam()); }
   [[nodiscard]] static TransportKind transport() { return std::get<1>(GetParam()); }
   [[nodiscard]] static std::vector<Tensor> make(const Exercise& exercise, Tensors inputs);
   static void write(const Exercise& exercise, Tensors inputs, Tensors outputs);
@@ -76,7 +80,7 @@ class EveryCollective : public testing::TestWithParam<std::tuple<Collective, Tra
 
 struct CollectiveAndTransportName {
   std::string operator()(
-      const testing::TestParamInfo<std::tuple<Collective, TransportKind>>& parameters) const;
+      const testing::TestParamInfo<std::tuple<CollectiveForm, TransportKind>>& parameters) const;
 };
 
 /// Instantiates a suite derived from EveryCollective.

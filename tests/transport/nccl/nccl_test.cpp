@@ -141,7 +141,7 @@ TEST(NcclCalls, ACopyOnTheRootsDeviceIsTheRootsOwnTarget) {
 }
 
 TEST(NcclCalls, ManyTensorsAreGroupedAndAllCallsThatMeetAreInOneGroup) {
-  ProblemOf problem(Collective::broadcast_coalesced, {0, 1, 2});
+  ProblemOf problem(Collective::broadcast, {0, 1, 2});
   constexpr std::size_t tensors = 1500;
   for (std::size_t i = 0; i < tensors; ++i) {
     const BufferId source = problem.buffer(0);
@@ -155,12 +155,12 @@ TEST(NcclCalls, ManyTensorsAreGroupedAndAllCallsThatMeetAreInOneGroup) {
 }
 
 TEST(NcclCalls, BroadcastsThatDifferInTheirDevicesAreRefused) {
-  ProblemOf problem(Collective::broadcast_coalesced, {0, 1, 2});
+  ProblemOf problem(Collective::broadcast, {0, 1, 2});
   const BufferId source = problem.buffer(0);
   problem.flow(source, {problem.buffer(1), problem.buffer(2)}, 4).flow(source, {problem.buffer(1)}, 4);
   EXPECT_EQ(reason(problem), "not every tensor goes to device 2");
 
-  ProblemOf roots(Collective::broadcast_coalesced, {0, 1});
+  ProblemOf roots(Collective::broadcast, {0, 1});
   const BufferId on_zero = roots.buffer(0);
   const BufferId on_one = roots.buffer(1);
   roots.flow(on_zero, {on_one}, 4).flow(on_one, {on_zero}, 4);
@@ -197,7 +197,7 @@ TEST(NcclCalls, HostMemoryStreamsRowsAndSingleDevicesAreRefused) {
 }
 
 TEST(NcclCalls, ReduceWritesOnlyAtTheRoot) {
-  ProblemOf problem(Collective::reduce_add, {4, 1});
+  ProblemOf problem(Collective::reduce, {4, 1});
   const BufferId on_four = problem.buffer(0);
   const BufferId on_one = problem.buffer(1);
   const BufferId output = problem.buffer(0);
@@ -219,7 +219,7 @@ TEST(NcclCalls, ReduceWritesOnlyAtTheRoot) {
 }
 
 TEST(NcclCalls, ComplexNumbersAreAddedAsTheirParts) {
-  ProblemOf problem(Collective::reduce_add, {0, 1});
+  ProblemOf problem(Collective::reduce, {0, 1});
   const BufferId on_zero = problem.buffer(0);
   problem.reduction(DType::complex64, 10, {on_zero, problem.buffer(1)}, on_zero);
   problem.reduction(DType::complex128, 10, {on_zero, problem.buffer(1)}, on_zero);
@@ -232,7 +232,7 @@ TEST(NcclCalls, ComplexNumbersAreAddedAsTheirParts) {
 
 TEST(NcclCalls, SumsNcclDoesNotHaveAreRefused) {
   const auto sum_of = [](DType dtype) {
-    ProblemOf problem(Collective::reduce_add, {0, 1});
+    ProblemOf problem(Collective::reduce, {0, 1});
     const BufferId on_zero = problem.buffer(0);
     problem.reduction(dtype, 8, {on_zero, problem.buffer(1)}, on_zero);
     return problem;
@@ -244,12 +244,12 @@ TEST(NcclCalls, SumsNcclDoesNotHaveAreRefused) {
 }
 
 TEST(NcclCalls, ReductionsNeedOneInputOnEveryDevice) {
-  ProblemOf nowhere(Collective::reduce_add, {0, 1, 2});
+  ProblemOf nowhere(Collective::reduce, {0, 1, 2});
   const BufferId on_zero = nowhere.buffer(0);
   nowhere.reduction(DType::float32, 8, {on_zero, nowhere.buffer(1)}, nowhere.buffer(2));
   EXPECT_EQ(reason(nowhere), "the destination, device 2 holds no input");
 
-  ProblemOf twice(Collective::reduce_add, {0, 1});
+  ProblemOf twice(Collective::reduce, {0, 1});
   const BufferId first = twice.buffer(0);
   twice.reduction(DType::float32, 8, {first, twice.buffer(1), twice.buffer(1)}, first);
   EXPECT_EQ(reason(twice), "device 1 holds two inputs");
@@ -375,7 +375,7 @@ TEST(NcclCalls, UnequalPartsAreBroadcastAndReduced) {
   EXPECT_EQ(buffer_of(gathered.calls[1].target), 4);
   EXPECT_EQ(gathered.calls[1].count, 24U);
 
-  ProblemOf scatter = team_of_three(Collective::reduce_scatter_add);
+  ProblemOf scatter = team_of_three(Collective::reduce_scatter);
   scatter.get().shape.counted = CallShape::Counted{};
   scatter.reduction(DType::float32, 7, {0, 1, 2}, 3).reduction(DType::float32, 3, {0, 1, 2}, 4);
   const CallList scattered = calls(scatter);
@@ -388,7 +388,7 @@ TEST(NcclCalls, UnequalPartsAreBroadcastAndReduced) {
 }
 
 TEST(NcclCalls, SumsForAllAreOneAllReduceOfEachRank) {
-  ProblemOf problem = team_of_three(Collective::all_reduce_add);
+  ProblemOf problem = team_of_three(Collective::all_reduce);
   problem.reduction(DType::complex64, 10, {0, 1, 2}, 3);
   Problem& all = problem.get();
   all.reductions[0].outputs = {static_cast<std::uint32_t>(all.places.size()), 3};
@@ -411,7 +411,7 @@ TEST(NcclCalls, AllGatherAndReduceScatterAreOneCallOfEachRank) {
   EXPECT_EQ(gathered.calls[0].target, (Place{4, 0}));
   EXPECT_EQ(gathered.calls[0].count, 8U);
 
-  ProblemOf scatter = team_of_three(Collective::reduce_scatter_add);
+  ProblemOf scatter = team_of_three(Collective::reduce_scatter);
   for (const BufferId output : {3U, 4U, 5U}) scatter.reduction(DType::float32, 7, {0, 1, 2}, output);
   const CallList scattered = calls(scatter);
   ASSERT_EQ(scattered.calls.size(), 1U);

@@ -25,8 +25,9 @@ namespace tutti::transport {
 namespace {
 
 /// A call as one rank with one member describes it. Buffers: inputs by member and column, then outputs.
-Problem seen_by(std::size_t rank, std::size_t members, Collective collective, std::uint64_t elements,
+Problem seen_by(std::size_t rank, std::size_t members, CollectiveForm form, std::uint64_t elements,
                 bool is_in_place, bool has_unequal_parts) {
+  const Collective collective = form.collective;
   const CollectiveTraits& traits = traits_of(collective);
   const std::size_t root = members - 1;
   collectives::Request request{.collective = collective};
@@ -34,7 +35,7 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
     request.begin_cut(1, members * elements, members);
     for (std::size_t member = 0; member < members; ++member) request.add_part(member * elements, elements);
   } else {
-    request.columns = traits.takes_lists ? 3 : 1;
+    request.columns = form.takes_lists ? 3 : 1;
     for (std::size_t column = 0; column < request.columns; ++column) {
       if (traits.reduces) {
         request.add_summed(elements * members, DType::float32);
@@ -48,7 +49,7 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
   }
   if (has_unequal_parts) {
     // The first of each are empty.
-    const std::size_t parts = members * (traits.travels_as == Collective::all_to_all ? members : 1);
+    const std::size_t parts = members * (collective == Collective::all_to_all ? members : 1);
     const std::uint64_t width = traits.reduces ? 1 : size_of(DType::float32);
     for (std::size_t part = 0; part < parts; ++part)
       request.parts.push_back(part % members * (elements + part) * width);
@@ -70,10 +71,10 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
 }
 
 bool may_have_unequal_parts(Collective collective) {
-  return moves_parts(collective) && !traits_of(collective).has_root && !traits_of(collective).takes_lists;
+  return moves_parts(collective) && !traits_of(collective).has_root;
 }
 
-/// Calls `visit(collective, members, elements, has_unequal_parts)`.
+/// Calls `visit(form, members, elements, has_unequal_parts)`.
 template <class Visit>
 void for_each_team_call(const Visit& visit) {
   for (std::size_t value = 0; value < collective_count; ++value) {
@@ -82,35 +83,36 @@ void for_each_team_call(const Visit& visit) {
     for (const std::size_t members : {2U, 3U, 4U}) {
       for (const std::uint64_t elements : {std::uint64_t{5}, std::uint64_t{300'000}}) {
         SCOPED_TRACE(fmt::format("{} of {} elements among {}", name_of(collective), elements, members));
-        visit(collective, members, elements, false);
-        if (may_have_unequal_parts(collective)) visit(collective, members, elements, true);
+        visit(CollectiveForm(collective), members, elements, false);
+        if (traits_of(collective).may_take_lists()) visit(coalesced(collective), members, elements, false);
+        if (may_have_unequal_parts(collective)) visit(CollectiveForm(collective), members, elements, true);
       }
     }
   }
 }
 
 TEST(RankAgreement, AllHaveTheShapeInCommonThatTheyChooseBy) {
-  for_each_team_call([](Collective collective, std::size_t members, std::uint64_t elements,
-                        bool has_unequal_parts) {
-    const CallShape shape = seen_by(0, members, collective, elements, true, has_unequal_parts).shape;
-    EXPECT_EQ(shape.counted.has_value(), has_unequal_parts);
-    for (std::size_t rank = 1; rank < members; ++rank) {
-      EXPECT_EQ(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts).shape, shape)
-          << "rank " << rank;
-    }
-  });
+  for_each_team_call(
+      [](CollectiveForm form, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
+        const CallShape shape = seen_by(0, members, form, elements, true, has_unequal_parts).shape;
+        EXPECT_EQ(shape.counted.has_value(), has_unequal_parts);
+        for (std::size_t rank = 1; rank < members; ++rank) {
+          EXPECT_EQ(seen_by(rank, members, form, elements, rank % 2 == 0, has_unequal_parts).shape, shape)
+              << "rank " << rank;
+        }
+      });
 }
 
 TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
   for_each_team_call(
-      [](Collective collective, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
+      [](CollectiveForm form, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
         std::set<std::size_t> groups;
         std::size_t sent = 0;
         std::size_t received = 0;
         std::vector<std::vector<int>> roots(members);
         for (std::size_t rank = 0; rank < members; ++rank) {
           const auto calls =
-              nccl::calls_for(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts));
+              nccl::calls_for(seen_by(rank, members, form, elements, rank % 2 == 0, has_unequal_parts));
           const auto* const list = std::get_if<nccl::CallList>(&calls);
           ASSERT_NE(list, nullptr) << "rank " << rank << ": " << std::get<nccl::Refusal>(calls).reason;
           groups.insert(list->group_ends.size());
@@ -140,7 +142,7 @@ team::TeamCapabilities capabilities_of(std::size_t rank, std::size_t members, Ba
       .first_local = rank,
       .local_count = 1,
       .windows = TransportKind::p2p};
-  const std::uint64_t most = low_latency_to(Collective::all_reduce_add, capabilities.layout.lines, backend);
+  const std::uint64_t most = low_latency_to(Collective::all_reduce, capabilities.layout.lines, backend);
   capabilities.layout.inbox_bytes =
       round_up(capabilities.layout.in_lines(most) + 64 * kib, backend::TeamWindowLayout::alignment);
   return capabilities;
@@ -148,31 +150,31 @@ team::TeamCapabilities capabilities_of(std::size_t rank, std::size_t members, Ba
 
 TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
   for (const BackendKind backend : {BackendKind::host, BackendKind::cuda}) {
-    for_each_team_call([&](Collective collective, std::size_t members, std::uint64_t elements,
-                           bool has_unequal_parts) {
-      using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
-      std::set<Link> told;
-      std::set<Link> awaited;
-      std::set<std::uint32_t> counts;
-      std::set<team::Protocol> protocols;
-      for (std::size_t rank = 0; rank < members; ++rank) {
-        const Plan plan =
-            team::lower_rounds(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts),
-                               capabilities_of(rank, members, backend));
-        const team::RoundPlan& rounds = *rounds_of(plan);
-        counts.insert(rounds.round_count);
-        protocols.insert(rounds.protocol);
-        ASSERT_EQ(rounds.parts.size(), 1U);
-        for (const team::RoundPart& part : rounds.parts.front()) {
-          for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
-          for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
-        }
-      }
-      EXPECT_EQ(counts.size(), 1U);
-      EXPECT_EQ(protocols.size(), 1U);
-      EXPECT_EQ(told, awaited);
-      EXPECT_FALSE(told.empty());
-    });
+    for_each_team_call(
+        [&](CollectiveForm form, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
+          using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
+          std::set<Link> told;
+          std::set<Link> awaited;
+          std::set<std::uint32_t> counts;
+          std::set<team::Protocol> protocols;
+          for (std::size_t rank = 0; rank < members; ++rank) {
+            const Plan plan =
+                team::lower_rounds(seen_by(rank, members, form, elements, rank % 2 == 0, has_unequal_parts),
+                                   capabilities_of(rank, members, backend));
+            const team::RoundPlan& rounds = *rounds_of(plan);
+            counts.insert(rounds.round_count);
+            protocols.insert(rounds.protocol);
+            ASSERT_EQ(rounds.parts.size(), 1U);
+            for (const team::RoundPart& part : rounds.parts.front()) {
+              for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
+              for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
+            }
+          }
+          EXPECT_EQ(counts.size(), 1U);
+          EXPECT_EQ(protocols.size(), 1U);
+          EXPECT_EQ(told, awaited);
+          EXPECT_FALSE(told.empty());
+        });
   }
 }
 

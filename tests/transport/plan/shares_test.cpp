@@ -141,7 +141,7 @@ TEST(Shares, OthersThanTheRootHaveNearlyEvenOnes) {
 
 TEST(Shares, ARelayedSumIsMadeByOthersAndHandedOnToTheRoot) {
   for_each_call([](const Columns& columns, std::size_t members, std::size_t root) {
-    const TeamCallOf call(Collective::reduce_add_coalesced, columns, members, root);
+    const TeamCallOf call(Collective::reduce, columns, members, root);
     const TeamWork work = call.relayed();
     ASSERT_EQ(work.stages.size(), 1U);
     const auto& [flows, reductions] = std::tie(work.stages[0].flows, work.stages[0].reductions);
@@ -173,7 +173,7 @@ TEST(Shares, ARelayedSumIsMadeByOthersAndHandedOnToTheRoot) {
 
 TEST(Shares, ARelayedBroadcastGivesAllOfItToEveryOtherMember) {
   for_each_call([](const Columns& columns, std::size_t members, std::size_t root) {
-    const TeamCallOf call(Collective::broadcast_coalesced, columns, members, root);
+    const TeamCallOf call(Collective::broadcast, columns, members, root);
     const TeamWork work = call.relayed();
     Written results;
     for (const Reduction& taken : work.stages[0].reductions) {

@@ -27,8 +27,7 @@ RoundPlan exchange_by(Protocol protocol, const std::vector<std::uint64_t>& in_pl
     for (LaneId member = 0; member < exchanging; ++member)
       problem.homes.insert(problem.homes.end(), column_bytes.size(), member);
   }
-  collectives::Request request{.collective = Collective::all_to_all_coalesced,
-                               .columns = column_bytes.size()};
+  collectives::Request request{.collective = Collective::all_to_all, .columns = column_bytes.size()};
   for (const std::uint64_t bytes : column_bytes) request.add_copied(bytes);
   for (const std::uint64_t buffer : in_place) request.leave_alone(buffer);
   collectives::describe(request, problem);

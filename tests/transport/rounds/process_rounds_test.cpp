@@ -79,7 +79,7 @@ class ProcessRounds : public testing::Test {
   }
 };
 
-class ProcessRoundsOf : public ProcessRounds, public testing::WithParamInterface<Collective> {};
+class ProcessRoundsOf : public ProcessRounds, public testing::WithParamInterface<CollectiveForm> {};
 INSTANTIATE_TEST_SUITE_P(Collectives, ProcessRoundsOf, testing::ValuesIn(test::all_collectives),
                          [](const auto& parameters) { return std::string(name_of(parameters.param)); });
 

@@ -26,7 +26,7 @@ TeamCapabilities capabilities_of(std::size_t members, BackendKind backend, backe
       .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = mib, .lines = lines},
       .most_exposed = Registrations::most_exposed};
   capabilities.layout.inbox_bytes = round_up(
-      capabilities.layout.in_lines(low_latency_to(Collective::all_reduce_add, lines, backend)) + 64 * kib,
+      capabilities.layout.in_lines(low_latency_to(Collective::all_reduce, lines, backend)) + 64 * kib,
       backend::TeamWindowLayout::alignment);
   return capabilities;
 }
@@ -80,30 +80,30 @@ TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
       {broadcast, 8, 64 * kib, Way::low_latency},
       {broadcast, 8, 1 * mib, Way::relayed},
       {broadcast, 8, 4 * mib, Way::nccl},
-      {reduce_add, 2, 1 * mib, Way::low_latency},
-      {reduce_add, 2, 4 * mib, Way::low_latency},
-      {reduce_add, 2, 16 * mib, Way::direct},
-      {reduce_add, 4, 256 * kib, Way::low_latency},
-      {reduce_add, 4, 512 * kib, Way::low_latency},
-      {reduce_add, 4, 1 * mib, Way::relayed},
-      {reduce_add, 4, 4 * mib, Way::nccl},
-      {reduce_add, 8, 64 * kib, Way::low_latency},
-      {reduce_add, 8, 1 * mib, Way::relayed},
-      {all_reduce_add, 2, 1 * mib, Way::low_latency},
-      {all_reduce_add, 2, 4 * mib, Way::direct},
-      {all_reduce_add, 2, 16 * mib, Way::direct},
-      {all_reduce_add, 4, 64 * kib, Way::low_latency},
-      {all_reduce_add, 4, 1 * mib, Way::relayed},
-      {all_reduce_add, 4, 4 * mib, Way::relayed},
-      {all_reduce_add, 4, 16 * mib, Way::nccl},
-      {all_reduce_add, 8, 1 * mib, Way::relayed},
-      {all_reduce_add, 8, 16 * mib, Way::nccl},
+      {reduce, 2, 1 * mib, Way::low_latency},
+      {reduce, 2, 4 * mib, Way::low_latency},
+      {reduce, 2, 16 * mib, Way::direct},
+      {reduce, 4, 256 * kib, Way::low_latency},
+      {reduce, 4, 512 * kib, Way::low_latency},
+      {reduce, 4, 1 * mib, Way::relayed},
+      {reduce, 4, 4 * mib, Way::nccl},
+      {reduce, 8, 64 * kib, Way::low_latency},
+      {reduce, 8, 1 * mib, Way::relayed},
+      {all_reduce, 2, 1 * mib, Way::low_latency},
+      {all_reduce, 2, 4 * mib, Way::direct},
+      {all_reduce, 2, 16 * mib, Way::direct},
+      {all_reduce, 4, 64 * kib, Way::low_latency},
+      {all_reduce, 4, 1 * mib, Way::relayed},
+      {all_reduce, 4, 4 * mib, Way::relayed},
+      {all_reduce, 4, 16 * mib, Way::nccl},
+      {all_reduce, 8, 1 * mib, Way::relayed},
+      {all_reduce, 8, 16 * mib, Way::nccl},
       {all_gather, 4, 1 * mib, Way::low_latency},
       {all_gather, 4, 256 * mib, Way::direct},
-      {reduce_scatter_add, 4, 1 * mib, Way::low_latency},
-      {reduce_scatter_add, 4, 256 * mib, Way::direct},
-      {reduce_scatter_add, 8, 16 * mib, Way::direct},
-      {reduce_scatter_add, 8, 64 * mib, Way::nccl},
+      {reduce_scatter, 4, 1 * mib, Way::low_latency},
+      {reduce_scatter, 4, 256 * mib, Way::direct},
+      {reduce_scatter, 8, 16 * mib, Way::direct},
+      {reduce_scatter, 8, 64 * mib, Way::nccl},
       {all_to_all, 2, 256 * kib, Way::low_latency},
       {all_to_all, 4, 1 * mib, Way::low_latency},
       {all_to_all, 4, 256 * mib, Way::direct},
@@ -127,7 +127,7 @@ TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
 }
 
 TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
-  CallShape list = one_tensor(Collective::reduce_add, 4, 4 * mib);
+  CallShape list = one_tensor(Collective::reduce, 4, 4 * mib);
   EXPECT_EQ(way_of(list, gpus(4)), Way::nccl);
   list.tensors = 16;
   list.largest_tensor = list.payload / list.tensors;
@@ -137,11 +137,11 @@ TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
 TEST(RoundChoice, SumsForARootAreRelayedAsFarAsItPaysAndAnInboxHolds) {
   TeamCapabilities capabilities = gpus(4);
   const auto rounds_of = [&capabilities](std::uint64_t payload) {
-    return choose_rounds(one_tensor(Collective::reduce_add, 4, payload), capabilities);
+    return choose_rounds(one_tensor(Collective::reduce, 4, payload), capabilities);
   };
   const RoundChoice direct{.protocol = Protocol::direct};
   const std::uint64_t limit =
-      low_latency_to(Collective::reduce_add, capabilities.layout.lines, capabilities.backend);
+      low_latency_to(Collective::reduce, capabilities.layout.lines, capabilities.backend);
   EXPECT_TRUE(rounds_of(limit - 64 * kib).is_relayed);
   EXPECT_EQ(rounds_of(limit + 64 * kib), direct);
   capabilities.layout.inbox_bytes /= 2;
@@ -184,7 +184,7 @@ TEST(RoundChoice, ExchangesAreWrittenAboveASizeAndTheRestIsRead) {
   EXPECT_TRUE(is_written(Collective::all_to_all, from + 64));
   for (const Collective collective :
        {Collective::broadcast, Collective::all_gather, Collective::scatter, Collective::gather,
-        Collective::reduce_scatter_add, Collective::all_reduce_add}) {
+        Collective::reduce_scatter, Collective::all_reduce}) {
     EXPECT_FALSE(is_written(collective, 4 * from));
   }
 }
@@ -235,14 +235,14 @@ TEST(RoundChoice, UnequalPartsGoByWhatTheBusiestMemberHas) {
 }
 
 TEST(RoundChoice, NcclIsNotFasterForUnequalParts) {
-  CallShape shape = one_tensor(Collective::reduce_scatter_add, 8, 64 * mib);
+  CallShape shape = one_tensor(Collective::reduce_scatter, 8, 64 * mib);
   EXPECT_EQ(way_of(shape, gpus(8)), Way::nccl);
   shape.counted = {.largest_message = 60 * mib, .busiest_member = 60 * mib};
   EXPECT_EQ(way_of(shape, gpus(8)), Way::direct);
 }
 
 TEST(RoundChoice, DividesNoElementThatIsCombinedWhole) {
-  CallShape shape = one_tensor(Collective::all_reduce_add, 2, 8 * kib);
+  CallShape shape = one_tensor(Collective::all_reduce, 2, 8 * kib);
   for (const auto& [element, way] :
        {std::pair{1, Way::low_latency}, std::pair{8, Way::low_latency}, std::pair{16, Way::slots}}) {
     shape.inseparable_bytes = static_cast<std::uint64_t>(element);
@@ -267,7 +267,7 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
       const TeamCapabilities capabilities = capabilities_of(members, backend, lines);
       for (std::size_t i = 0; i < collective_count; ++i) {
         const auto collective = static_cast<Collective>(i);
-        if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
+        if (!moves_tensors(collective)) continue;
         for (std::uint64_t payload = 1; payload <= 1024 * mib; payload *= 2) {
           const CallShape shape = one_tensor(collective, members, payload);
           const RoundChoice rounds = choose_rounds(shape, capabilities);
@@ -280,7 +280,7 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
             EXPECT_EQ(rounds.protocol, Protocol::low_latency) << what;
             EXPECT_GE(members, 3U) << what;
             // With a root, whoever makes a share gets as much as the root sends or receives.
-            const bool has_root = shape.collective != Collective::all_reduce_add;
+            const bool has_root = shape.collective != Collective::all_reduce;
             EXPECT_LE(has_root ? payload : shape.busiest_member() / members,
                       capabilities.layout.most_in_inbox())
                 << what;
@@ -307,8 +307,8 @@ TEST(RoundChoice, DirectRoundsBetweenTwoBeginWhereTheyAreFaster) {
     return choose_rounds(one_tensor(collective, 2, payload), gpus(2)).protocol;
   };
   for (const auto& [collective, low_latency, direct] :
-       {std::tuple{Collective::all_reduce_add, 1536 * kib, 2 * mib},
-        std::tuple{Collective::reduce_scatter_add, 2 * mib, 3 * mib},
+       {std::tuple{Collective::all_reduce, 1536 * kib, 2 * mib},
+        std::tuple{Collective::reduce_scatter, 2 * mib, 3 * mib},
         std::tuple{Collective::scatter, 1536 * kib, 2 * mib},
         std::tuple{Collective::broadcast, 2 * mib, 4 * mib}}) {
     EXPECT_EQ(protocol_of(collective, low_latency), Protocol::low_latency) << name_of(collective);

@@ -98,7 +98,7 @@ TEST(PlansOfATeam, InUseAreNotPushedOutByExchangesWhoseSizesAreAlwaysOthers) {
     request.parts = {1, bytes, bytes, 1};
     return context.plan_for(request, 0);
   };
-  collectives::Request sum{.collective = Collective::all_reduce_add};
+  collectives::Request sum{.collective = Collective::all_reduce};
   sum.add_summed(1000, DType::float32);
   const std::shared_ptr<const Plan> plan = context.plan_for(sum, 0);
   const std::shared_ptr<const Plan> first = exchange(2);

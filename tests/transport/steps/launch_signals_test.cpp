@@ -111,7 +111,7 @@ TEST_F(LaunchSignals, AreForPlansWithAllWorkOnOneLane) {
     return text.find("by signals") != std::string::npos;
   };
   for (const Collective collective :
-       {Collective::broadcast, Collective::reduce_add, Collective::scatter, Collective::gather}) {
+       {Collective::broadcast, Collective::reduce, Collective::scatter, Collective::gather}) {
     EXPECT_TRUE(has_signals(explained(collective, 4096))) << explained(collective, 4096);
   }
   constexpr std::size_t split = 64 << 20U;

@@ -86,17 +86,17 @@ std::string operation_in_words(const Signature& signature) {
 }
 
 std::string to_string(const Signature& signature) {
-  if (signature.are_messages)
+  if (signature.operands == CallOperands::messages)
     return fmt::format("{} {}", signature.tensors, signature.tensors == 1 ? "message" : "messages");
   const CollectiveTraits& traits = traits_of(signature.collective);
-  std::string text(traits.name);
+  std::string text(name_of(CollectiveForm(signature.collective, signature.operands == CallOperands::lists)));
   if (!moves_tensors(signature.collective)) return text;
-  if (signature.has_sizes && traits.travels_as == Collective::all_to_all)
+  if (signature.has_sizes && signature.collective == Collective::all_to_all)
     return text + fmt::format(" of {} in parts of given sizes", tutti::name_of(signature.dtype));
-  if (!traits.takes_operation && signature.operation_size > 0)
+  if (!traits.reduces && signature.operation_size > 0)
     return text + fmt::format(" for {}", letters_of(signature));
   text += fmt::format(" of {} {}", signature.elements, tutti::name_of(signature.dtype));
-  if (traits.takes_operation) text += " by " + operation_in_words(signature);
+  if (traits.reduces) text += " by " + operation_in_words(signature);
   if (traits.has_own_sizes) text += fmt::format(" per unit of dimension {}", signature.dim);
   const bool has_shown = signature.size_count > signature.dims;
   if (signature.has_sizes)

@@ -19,6 +19,10 @@ namespace tutti::transport::team {
 /// The most devices of one process.
 inline constexpr std::size_t most_local_members = 16;
 
+/// The operands that a call takes from each member. Messages are no collective, but a round of them among the
+/// members of a single rank, which compares it with none.
+enum class CallOperands : std::uint8_t { tensors, lists, messages };
+
 /// One call as one rank made it. All fields but `lengths` are equal on all ranks of a matching call.
 struct Signature {
   /// The most sizes and factors that messages can show; further ones are in the hashes only.
@@ -29,9 +33,7 @@ struct Signature {
   DType dtype = DType::float32;  ///< of the first tensor
   ReduceKind reduce_kind = ReduceKind::sum;
   bool has_sizes = false;  ///< the call gives sizes of parts, which may be of unequal lengths
-  /// The call is no collective but a round of messages among the members of a single rank, which compares it
-  /// with none.
-  bool are_messages = false;
+  CallOperands operands = CallOperands::tensors;
   std::uint8_t size_count = 0;  ///< of `sizes`; greater than its capacity if there were more
   std::int16_t root = -1;       ///< member, -1 where there is none
   std::int16_t dim = 0;
@@ -71,16 +73,17 @@ struct Signature {
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
     return collective == other.collective && dtype == other.dtype && reduce_kind == other.reduce_kind &&
-           has_sizes == other.has_sizes && root == other.root && dim == other.dim &&
-           tensors == other.tensors && elements == other.elements && shape == other.shape &&
-           operation == other.operation;
+           has_sizes == other.has_sizes && operands == other.operands && root == other.root &&
+           dim == other.dim && tensors == other.tensors && elements == other.elements &&
+           shape == other.shape && operation == other.operation;
   }
   /// Returns a hash of all that `matches` compares.
   [[nodiscard]] std::uint64_t digest() const noexcept {
     std::uint64_t hash = shape;
     for (const std::uint64_t number :
          {static_cast<std::uint64_t>(collective), static_cast<std::uint64_t>(dtype),
-          static_cast<std::uint64_t>(reduce_kind), static_cast<std::uint64_t>(has_sizes),
+          static_cast<std::uint64_t>(reduce_kind),
+          static_cast<std::uint64_t>(has_sizes) | static_cast<std::uint64_t>(operands) << 8U,
           static_cast<std::uint64_t>(root), static_cast<std::uint64_t>(dim), std::uint64_t{tensors}, elements,
           operation}) {
       hash = mix(hash, number);

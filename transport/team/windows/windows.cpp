@@ -136,7 +136,7 @@ std::string Windows::use_device_windows(Exchange& exchange) {
   if (layout_.lines == backend::TeamLines::narrow)
     layout_.line_lanes = std::min(layout_.line_lanes, lanes_without_nvlink);
   const std::uint64_t wanted =
-      layout_.in_lines(low_latency_to(Collective::all_reduce_add, layout_.lines, runtime_.backend().kind()));
+      layout_.in_lines(low_latency_to(Collective::all_reduce, layout_.lines, runtime_.backend().kind()));
   layout_.inbox_bytes = std::min(round_up(wanted + padding, backend::TeamWindowLayout::alignment),
                                  most_inboxes_per_slot * layout_.slot_bytes);
   const auto start = [&](const std::function<void()>& step) {

@@ -22,8 +22,8 @@ using test::refuses;
 
 class TwoCallers : public testing::Test {
  protected:
-  static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
-  static constexpr Signature longer_sum{.collective = Collective::all_reduce_add, .elements = 20};
+  static constexpr Signature sum{.collective = Collective::all_reduce, .elements = 10};
+  static constexpr Signature longer_sum{.collective = Collective::all_reduce, .elements = 20};
 
   const RankComponents::Ranks ranks_{{.host = "here", .member_count = 1},
                                      {.host = "here", .member_count = 2}};

@@ -35,7 +35,7 @@ class EndingTeam : public testing::Test {
     return found;
   }
 
-  static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
+  static constexpr Signature sum{.collective = Collective::all_reduce, .elements = 10};
   const RankComponents::Ranks ranks_{{.host = "a", .member_count = 1}, {.host = "b", .member_count = 1}};
   SharedMemory memory_{SharedState::bytes(RankComponents::shape_of(ranks_))};
   RankComponents zero_{memory_.data(), ranks_, 0};
@@ -135,8 +135,8 @@ TEST_F(EndingTeam, TheRecordHasEveryRanksLastCalls) {
   EXPECT_TRUE(mentions(record, {R"("schema":"tutti-flight-record/1")", R"("written_by":0)",
                                 R"("aborted":null)", R"("host":"a")", R"("host":"b")", R"("state":"active")",
                                 R"("captured":true)", R"("completed":true)", R"("completed":false)"}));
-  EXPECT_EQ(count(record, "all_reduce_add"), 3U) << record;
-  EXPECT_EQ(count(one_.record.json(1), "all_reduce_add"), 2U) << "one of each rank";
+  EXPECT_EQ(count(record, "all_reduce of"), 3U) << record;
+  EXPECT_EQ(count(one_.record.json(1), "all_reduce of"), 2U) << "one of each rank";
 }
 
 TEST_F(EndingTeam, TheRecordHasTheMessagesOfLinksThatHaveBeenUsed) {

@@ -74,7 +74,7 @@ class WiredNetwork final : public Network {
 
 class TwoHostProxies : public testing::Test {
  protected:
-  static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
+  static constexpr Signature sum{.collective = Collective::all_reduce, .elements = 10};
 
   /// A rank, and who carries its news.
   struct Host {

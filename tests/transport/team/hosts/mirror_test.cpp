@@ -23,8 +23,8 @@ using test::refuses;
 
 class TwoHosts : public testing::Test {
  protected:
-  static constexpr Signature sum{.collective = Collective::all_reduce_add, .elements = 10};
-  static constexpr Signature longer_sum{.collective = Collective::all_reduce_add, .elements = 20};
+  static constexpr Signature sum{.collective = Collective::all_reduce, .elements = 10};
+  static constexpr Signature longer_sum{.collective = Collective::all_reduce, .elements = 20};
 
   MirroredRank a_{0};
   MirroredRank b_{1};

@@ -51,8 +51,11 @@ TEST(Signature, ShowsWhatIsCompiled) {
 }
 
 TEST(Signature, ShowsAsManySizesAsItHolds) {
-  Signature signature{
-      .collective = Collective::broadcast_coalesced, .root = 1, .tensors = 17, .elements = 17};
+  Signature signature{.collective = Collective::broadcast,
+                      .operands = CallOperands::lists,
+                      .root = 1,
+                      .tensors = 17,
+                      .elements = 17};
   for (int tensor = 0; tensor < 16; ++tensor) signature.show_tensor(1, DType::float32);
   EXPECT_EQ(text_of(signature),
             "broadcast_coalesced of 17 float32 in 17 tensors of 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
