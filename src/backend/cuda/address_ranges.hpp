@@ -8,24 +8,25 @@
 
 namespace tutti::backend::cuda {
 
-/// Ranges of addresses of GPUs, which get memory piece by piece (see `MemoryCalls`), by way of the driver.
+/// Manages ranges of addresses of GPUs to which memory is mapped piece by piece (see `MemoryCalls`), through
+/// the driver.
 ///
-/// What is allowed to peers by `cudaDeviceEnablePeerAccess` does not hold for such memory: access is a matter
-/// of each piece. Thread-safe. Calls need a current context.
+/// Access of peers that `cudaDeviceEnablePeerAccess` allows does not apply to such memory: it is granted for
+/// each piece. Thread-safe. Calls need a current context.
 class AddressRanges {
  public:
   explicit AddressRanges(int device_count) : devices_(static_cast<std::size_t>(device_count)) {}
   AddressRanges(const AddressRanges&) = delete;
   AddressRanges& operator=(const AddressRanges&) = delete;
 
-  /// 0 if the driver of `device` has none.
+  /// Returns 0 if the driver of `device` has no such ranges.
   [[nodiscard]] std::size_t page_bytes(int device);
   [[nodiscard]] void* reserve(int device, std::size_t bytes);
   [[nodiscard]] bool map(int device, void* address, std::size_t bytes);
-  /// A status of the driver's, 0 for success.
+  /// Returns a status of the driver, 0 for success.
   [[nodiscard]] int unmap(int device, void* address, std::size_t bytes) noexcept;
   [[nodiscard]] int release(void* address, std::size_t bytes) noexcept;
-  /// From now on `accessor` may use what memory of `owner` there is and will be.
+  /// Lets `accessor` use all present and future memory of `owner`.
   void give_access(int owner, int accessor);
 
  private:

@@ -24,7 +24,7 @@ namespace tutti::backend::cuda {
 /// so calls with it make that device current first. Events are `cudaEvent_t`.
 class CudaBackend final : public Backend, public CodeCalls {
  public:
-  /// `count` devices, at least one.
+  /// Uses `count` devices, at least one.
   explicit CudaBackend(int count);
   ~CudaBackend() override;
 
@@ -127,7 +127,7 @@ class CudaBackend final : public Backend, public CodeCalls {
   void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
 
  private:
-  /// What a stream that is being captured has come to.
+  /// The position that a captured stream has reached.
   struct CapturePlace {
     cudaStream_t stream = nullptr;
     unsigned long long capture = 0;
@@ -153,26 +153,27 @@ class CudaBackend final : public Backend, public CodeCalls {
     CapturedRound captured_round;                         ///< the latest of a team's
   };
 
-  /// Nothing unless the stream is being captured, and what comes next there follows one node alone.
+  /// Returns the position of the stream if it is being captured and its next work follows a single node;
+  /// otherwise nothing.
   [[nodiscard]] static std::optional<CapturePlace> capture_place(StreamRef stream);
-  /// The team's round that what comes next on the stream, which is being captured, follows there, if it
-  /// follows that alone.
+  /// Returns the team's round that the next work on the stream follows, if the stream is being captured and
+  /// that is all it follows.
   [[nodiscard]] std::optional<CapturedRound> captured_round_before(StreamRef stream);
   void remember_captured_round(StreamRef stream, bool may_let_next_in);
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
-  /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so
-  /// that it is done before any work is queued there.
+  /// Loads the kernels to a device, the first time. Everything that makes work for a device possible calls it
+  /// first, so that it is done before any work is queued there.
   void prepare(int device);
   [[nodiscard]] LaunchSite site(StreamRef stream, const char* work,
                                 std::uint32_t most_multiprocessors = all_multiprocessors);
-  /// Throws if `status` is a failure, or if one that could not be thrown before is waiting.
+  /// Throws if `status` is a failure, or if an earlier failure that could not be thrown is pending.
   void check_work(cudaError_t status, const char* call, int device);
-  /// The same for a call about an event, which does not know its device.
+  /// Does the same for a call about an event, which does not know its device.
   void check_event(cudaError_t status, const char* call);
   /// Keeps a failure of a call that may not throw for the next `check_work` of `device`.
   void keep_late_failure(cudaError_t status, int device) noexcept;
-  /// A capture that was to begin on `stream` has ended, or not begun.
+  /// Forgets a capture on `stream` that has ended, or has not begun.
   void forget_capture(StreamRef stream) noexcept;
   /// Calls `launch` with `table` in the form that fits it.
   template <class Launch>

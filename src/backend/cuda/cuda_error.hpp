@@ -8,7 +8,7 @@
 
 namespace tutti::backend::cuda {
 
-/// Throws the Error behind a failed CUDA call: its text names the call, the device and what CUDA says.
+/// Throws the Error of a failed CUDA call: its text names the call, the device and CUDA's message.
 /// Asynchronous failures become device_failure and name `work`, the operation queued last on the device, if
 /// there is one.
 [[noreturn]] void throw_error(cudaError_t status, const char* call, int device, const std::string& work = {},
@@ -20,8 +20,8 @@ inline void check(cudaError_t status, const char* call, int device = -1,
   if (status != cudaSuccess) throw_error(status, call, device, {}, where);
 }
 
-/// `status`, taken off the runtime's record of the thread's last failure: the caller's own checks of that
-/// record must not find what the library has dealt with.
+/// Returns `status` and clears the runtime's record of the thread's last failure: the caller's own checks of
+/// that record must not find what the library has handled.
 inline cudaError_t forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status;
@@ -31,7 +31,7 @@ inline cudaError_t forget(cudaError_t status) noexcept {
 /// recorded elsewhere: none of it becomes part of the graph, and without this each would spoil the capture.
 class RelaxedCapture {
  public:
-  // Cannot fail but at process exit, when nothing is captured any more.
+  // This can fail at process exit only, when nothing is captured any more.
   RelaxedCapture() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;

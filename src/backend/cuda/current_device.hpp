@@ -11,21 +11,21 @@
 
 namespace tutti::backend::cuda {
 
-/// What the calling thread has current. Throws what CUDA reports.
+/// Returns the calling thread's current device and context. Throws what CUDA reports.
 [[nodiscard]] NativePlace ask_place();
-/// Whether the calling thread has a context; true if the driver does not say.
+/// Returns true if the calling thread has a context, or the driver does not tell.
 [[nodiscard]] bool has_context() noexcept;
 /// Makes the context that all of CUDA's runtime uses on `device` current for the calling thread, without
 /// changing what the runtime takes where a thread has no context: so `restore_place` can bring that back.
 void enter_context(int device);
-/// Brings back what `ask_place` said. Where that was no context the thread has none again: `cudaSetDevice`
+/// Restores what `ask_place` returned. If that was no context, the thread has none again: `cudaSetDevice`
 /// would make one on the device it was to use, which takes memory of a GPU that the process need never touch.
 void restore_place(const NativePlace& previous) noexcept;
-/// The device of a stream that is no default stream; nothing if the driver knows no such stream.
+/// Returns the device of a stream other than a default stream; nothing if the driver knows no such stream.
 [[nodiscard]] std::optional<int> device_of_stream(cudaStream_t stream, int device);
 
-/// The calling thread's current device. Where a scope is open it is remembered, and stays whatever it was
-/// made last; the outermost scope restores the caller's.
+/// Tracks the calling thread's current device. While a scope is open the device is remembered, and stays as
+/// set last; the outermost scope restores the caller's.
 class ThreadDevice {
  public:
   void open_scope() {
@@ -42,11 +42,11 @@ class ThreadDevice {
   [[nodiscard]] bool in_scope() const noexcept { return scopes_ > 0; }
 
   [[nodiscard]] int get() { return in_scope() ? current_ : ask().device; }
-  /// What the caller of the library has current.
+  /// Returns the device that the caller of the library has current.
   [[nodiscard]] int callers() { return in_scope() ? callers_.device : ask().device; }
-  /// Until a scope ends, or `restore`.
+  /// Sets the device until a scope ends, or `restore` is called.
   void enter(int device) {
-    current_ = -1;  // whichever it is if this fails
+    current_ = -1;  // unknown if this fails
     enter_context(device);
     current_ = device;
   }
@@ -54,7 +54,7 @@ class ThreadDevice {
     restore_place(previous);
     current_ = previous.device;
   }
-  /// For good, as the caller asks for it.
+  /// Sets the device permanently, as the caller asks for it.
   void set(int device) {
     current_ = -1;
     check(cudaSetDevice(device), "cudaSetDevice", device);
@@ -64,23 +64,23 @@ class ThreadDevice {
  private:
   friend NativePlace ask_place();
 
-  /// Asks the driver, and CUDA's runtime only where the current context is not the one that was seen last. A
-  /// thread without a context, of which the runtime takes a microsecond to tell the device, is given that
-  /// device's if the library has it anyway, as any work of the runtime's would do.
+  /// Asks the driver, and CUDA's runtime only if the current context is not the one seen last. A thread
+  /// without a context, for which the runtime takes a microsecond to return the device, gets that device's
+  /// context if the library has it anyway, as any work of the runtime would do.
   [[nodiscard]] NativePlace ask();
 
   int scopes_ = 0;
-  NativePlace callers_;  ///< known in a scope only, as is the next
+  NativePlace callers_;  ///< valid in a scope only, as is the next
   int current_ = 0;
   NativePlace
-      seen_;  ///< a context that the runtime uses, which keeps its device; of no context if none was seen
+      seen_;  ///< the last seen context of the runtime, which keeps its device; no context if none was seen
 };
 
 extern thread_local constinit ThreadDevice thread_device;
 
-/// Makes a device current for the calling thread and restores the caller's, but in a scope, which does so in
-/// the end: there, those that exist at a time must be of one device. The runtime keeps the current device per
-/// thread, and asking for it costs some twenty nanoseconds.
+/// Makes a device current for the calling thread and restores the caller's. In a scope the scope restores it
+/// at its end; objects that exist at the same time must be of one device there. The runtime keeps the current
+/// device per thread, and asking for it costs some twenty nanoseconds.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -95,11 +95,11 @@ class CurrentDevice {
   }
 
  private:
-  NativePlace previous_;  ///< of no device if nothing is to be restored
+  NativePlace previous_;  ///< no device if nothing is to be restored
 };
 
-/// Some context for calls that want one and not a particular one: where the calling thread has none yet, that
-/// of `used`, a device in use (-1: there is none). CUDA would else make one on the thread's current device,
+/// Provides some context for calls that need one, of any device: if the calling thread has none yet, that of
+/// `used`, a device in use (-1: there is none). CUDA would otherwise make one on the thread's current device,
 /// which takes memory of a GPU that the process need never touch.
 class AnyContext {
  public:

@@ -8,7 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
-/// What the seam's handles are in CUDA.
+/// Converts the seam's handles to CUDA's.
 namespace tutti::backend::cuda {
 
 inline cudaStream_t native(StreamRef stream) {
@@ -18,12 +18,13 @@ inline cudaEvent_t native(EventHandle event) {
   return reinterpret_cast<cudaEvent_t>(event);
 }
 
-/// A legacy default stream: such cannot be captured.
+/// Returns true for a legacy default stream, which cannot be captured.
 inline bool is_legacy(StreamRef stream) {
   return stream.handle == nullptr || native(stream) == cudaStreamLegacy;
 }
 
-/// Default streams are a device's own only while that device is current; other streams know theirs.
+/// Makes the stream's device current if the stream is a default stream, which is a device's own only while
+/// that device is current; other streams know theirs.
 class StreamDevice {
  public:
   explicit StreamDevice(StreamRef stream) {

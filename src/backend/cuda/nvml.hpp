@@ -5,8 +5,8 @@
 
 #include <dlfcn.h>
 
-/// NVML's binary interface, as far as it is needed: its header need not be installed where tutti is built,
-/// and its library is loaded at run time.
+/// Declares the part of NVML's binary interface that is needed: its header need not be installed where tutti
+/// is built, and its library is loaded at run time.
 namespace tutti::backend::cuda {
 
 struct NvmlDeviceTag;
@@ -24,7 +24,7 @@ class DriverLibrary {
  public:
   explicit DriverLibrary(const char* name) : handle_(dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {}
   [[nodiscard]] bool is_loaded() const noexcept { return handle_ != nullptr; }
-  /// Whether there is a function of that name, which `function` then is; else it is nullptr.
+  /// Loads the function of that name into `function`. Returns false, and sets nullptr, if there is none.
   template <class Function>
   bool load(Function& function, const char* name) const noexcept {
     function = is_loaded() ? reinterpret_cast<Function>(dlsym(handle_, name)) : nullptr;
@@ -35,7 +35,7 @@ class DriverLibrary {
   void* handle_;
 };
 
-/// NVML, usable from here to the session's end. NVML counts its sessions.
+/// A session of NVML, which counts its sessions.
 class NvmlSession {
  public:
   NvmlSession() {
@@ -52,10 +52,10 @@ class NvmlSession {
   }
 
   [[nodiscard]] bool is_open() const noexcept { return status_ == nvml_success; }
-  /// What NVML has said to the session's begin; `nvml_library_not_found` if there is no NVML.
+  /// Returns NVML's status at the session's begin; `nvml_library_not_found` if there is no NVML.
   [[nodiscard]] int status() const noexcept { return status_; }
-  /// What NVML says to the question for the device with that bus id, which `device` then is; to the session's
-  /// begin, where that has failed.
+  /// Finds the device with that bus id. Returns NVML's status, or that of the session's begin, if that has
+  /// failed.
   [[nodiscard]] int find(const std::string& pci_bus_id, NvmlDevice& device) const {
     if (!is_open()) return status_;
     return by_bus_id_ == nullptr ? nvml_function_not_found : by_bus_id_(pci_bus_id.c_str(), &device);

@@ -12,8 +12,8 @@
 
 namespace tutti::backend::cuda {
 
-/// Device memory for segment tables that are too long for kernel parameters, with pinned memory to fill it
-/// from. One per device; thread-safe. Pairs are reused once the kernel that read them is done.
+/// Provides device memory for segment tables that are too long for kernel parameters, with pinned memory to
+/// fill it from. One per device; thread-safe. Pairs are reused once the kernel that read them is done.
 class TableStore {
  public:
   struct Slot {
@@ -32,16 +32,16 @@ class TableStore {
   TableStore(const TableStore&) = delete;
   TableStore& operator=(const TableStore&) = delete;
 
-  /// A slot nobody uses, with room for `bytes`; allocates one if there is none.
+  /// Returns an unused slot with room for `bytes`; allocates one if there is none.
   [[nodiscard]] std::unique_ptr<Slot> acquire(std::size_t bytes);
-  /// Gives a slot back once the work queued on `stream` so far is done.
+  /// Returns a slot to the store once the work queued on `stream` so far is done.
   void release_after(std::unique_ptr<Slot> slot, cudaStream_t stream);
-  /// Gives a slot back that no queued work uses. Enters no CUDA call.
+  /// Returns a slot to the store that no queued work uses. Makes no CUDA call.
   void release(std::unique_ptr<Slot> slot) noexcept;
 
  private:
   [[nodiscard]] std::unique_ptr<Slot> create(std::size_t bytes);
-  /// Moves what has become idle. With the mutex held.
+  /// Collects slots that have become idle; the mutex must be held.
   void collect();
 
   int device_;

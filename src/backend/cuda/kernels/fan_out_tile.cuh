@@ -9,18 +9,19 @@
 
 #include <cuda_runtime.h>
 
-/// What one lane of a warp does for one tile of a fan-out. The lanes never talk to one another, so the same
-/// code can be run lane by lane on the host.
+/// Runs one tile of a fan-out on one lane of a warp. The lanes do not communicate, so the same code can be
+/// run lane by lane on the host.
 namespace tutti::backend::cuda {
 
-/// Vectors a lane loads before it stores the first: enough loads in flight to hide the latency of a peer.
+/// The vectors that a lane loads before it stores the first: enough loads in flight to hide the latency of a
+/// peer.
 inline constexpr std::uint32_t copies_in_flight = 4;
 
 TUTTI_HOST_DEVICE inline std::uint32_t misalignment(const std::byte* address) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % vector_bytes);
 }
 
-/// Bytes from `address` to the first transaction that begins there or later.
+/// Returns the bytes from `address` to the first transaction that begins there or later.
 TUTTI_HOST_DEVICE inline std::uint32_t bytes_to_transaction(const std::byte* address) {
   return static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(address) % transaction_bytes);
 }
@@ -33,7 +34,7 @@ struct StripTargets {
   TUTTI_HOST_DEVICE std::byte* operator[](std::uint32_t index) const { return pointers[index] + offset; }
 };
 
-/// Bytes [0, head) and [tail, bytes) one by one; there are few.
+/// Copies bytes [0, head) and [tail, bytes) one by one; there are few.
 TUTTI_HOST_DEVICE inline void copy_edges(const std::byte* source, std::byte* target, std::uint32_t head,
                                          std::uint32_t tail, std::uint32_t bytes, std::uint32_t lane) {
   for (std::uint32_t i = lane; i < head + (bytes - tail); i += warp_lanes) {
@@ -42,7 +43,7 @@ TUTTI_HOST_DEVICE inline void copy_edges(const std::byte* source, std::byte* tar
   }
 }
 
-/// A vector, to where only words are aligned.
+/// Stores a vector at an address that is aligned to words only.
 template <class Word>
 TUTTI_HOST_DEVICE inline void store_in_words(const uint4& vector, std::byte* target) {
   constexpr std::uint32_t count = sizeof(vector) / sizeof(Word);
@@ -54,8 +55,8 @@ TUTTI_HOST_DEVICE inline void store_in_words(const uint4& vector, std::byte* tar
   for (std::uint32_t i = 0; i < count; ++i) reinterpret_cast<Word*>(target)[i] = words.words[i];
 }
 
-/// A strip whose source and targets are equally aligned modulo the size of a word, of which vectors are
-/// stored; they are loaded at once.
+/// Copies a strip whose source and targets are equally aligned modulo the size of a word; words are stored,
+/// whole vectors are loaded.
 template <class Word>
 TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTargets& targets,
                                          std::uint32_t bytes, std::uint32_t lane) {
@@ -83,11 +84,11 @@ TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTar
   for (std::uint32_t t = 0; t < targets.count; ++t) copy_edges(source, targets[t], head, tail, bytes, lane);
 }
 
-/// 16 bytes from `shift` (0 to 15) bytes into the 32 bytes `low`, `high`.
+/// Returns 16 bytes from offset `shift` (0 to 15) of the 32 bytes `low`, `high`.
 TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std::uint32_t shift) {
   std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  // Conditional moves by two words and by one: an index known only at run time would send the array to
-  // memory.
+  // Conditional moves by two words and by one are used because an index known only at run time would put the
+  // array into memory.
 #pragma unroll
   for (int i = 0; i < 6; ++i) words[i] = (shift & 8U) != 0 ? words[i + 2] : words[i];
 #pragma unroll
@@ -99,14 +100,14 @@ TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std:
   return {pick(0), pick(1), pick(2), pick(3)};
 }
 
-/// So many bytes of the same row, less than a vector, lie before and behind a strip: they may be read.
+/// The numbers of bytes of the same row, less than a vector, before and behind a strip, which may be read.
 struct StripNeighbours {
   std::uint32_t before;
   std::uint32_t behind;
 };
 
-/// A strip whose source and target differ in alignment. Stores are aligned; each is cut out of two aligned
-/// loads that stay within the row.
+/// Copies a strip whose source and target differ in alignment. Stores are aligned; each is cut out of two
+/// aligned loads that stay within the row.
 TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::byte* target,
                                                  std::uint32_t bytes, StripNeighbours neighbours,
                                                  std::uint32_t lane) {
@@ -128,8 +129,8 @@ TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::b
   copy_edges(source, target, head, head + vectors * vector_bytes, bytes, lane);
 }
 
-/// A place within a tile. Both numbers fit 16 bits, as tiles are small; registers are what this loop is short
-/// of.
+/// A place within a tile. Both numbers fit 16 bits, as tiles are small, because registers are scarce in this
+/// loop.
 struct TilePlace {
   std::uint16_t row;
   std::uint16_t column;  ///< bytes
@@ -137,7 +138,7 @@ struct TilePlace {
 };
 static_assert(largest_tile < 1U << 16U);
 
-/// `rows` whole rows, seen as one sequence of words; everything is aligned to the word.
+/// Copies `rows` whole rows as one sequence of words; everything is aligned to the word.
 template <class Word>
 TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTargets& targets,
                                          const FanOutEntry& entry, std::uint32_t rows, std::uint32_t lane) {
@@ -168,7 +169,7 @@ TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTar
   }
 }
 
-/// How far the sources and the targets of a fan-out lie behind what its table says; multiples of 16 bytes.
+/// Offsets of a fan-out's sources and targets from the addresses in its table; multiples of 16 bytes.
 struct FanOutShifts {
   std::uint64_t source = 0;
   std::uint64_t target = 0;

@@ -10,13 +10,13 @@
 
 namespace tutti::backend::cuda {
 
-/// The first tile of this thread's warp.
+/// Returns the first tile of this thread's warp.
 __device__ inline std::uint32_t first_tile() {
   return (blockIdx.x * blockDim.x + threadIdx.x) / warp_lanes;
 }
 
-/// Calls `work(view, entry, tile, lane)` for every tile of this thread's warp but for the `skipped` first;
-/// the grid's warps take turns.
+/// Calls `work(view, entry, tile, lane)` for every tile of this thread's warp except the `skipped` first
+/// ones; the grid's warps take turns.
 template <class Entry, class Work>
 __device__ inline void for_each_tile(const std::byte* table, const TableShape& shape, const Work& work,
                                      std::uint32_t skipped = 0) {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-/// How kernels receive and read segment tables.
+/// Passes segment tables to kernels, and reads them there.
 namespace tutti::backend::cuda {
 
 /// A table that travels in the kernel's parameters: no copy before the launch, and read through the constant
@@ -40,7 +40,7 @@ cudaError_t visit_table(const TableArgument& table, Visitor&& visitor) {
   return visitor(std::type_identity<ParameterTable<large_parameter_table>>{}, table.blob);
 }
 
-/// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.
+/// Calls `visitor` as `visit_table` does, but with only the smaller kinds of parameters.
 template <class Visitor>
 cudaError_t visit_small_table(const TableArgument& table, Visitor&& visitor) {
   if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
@@ -49,8 +49,8 @@ cudaError_t visit_small_table(const TableArgument& table, Visitor&& visitor) {
   return visitor(std::type_identity<ParameterTable<medium_parameter_table>>{}, table.blob);
 }
 
-/// For kernels of reductions, which have only two kinds of tables: of parameters,
-/// `medium_parameter_table` bytes at most.
+/// Calls `visitor` for kernels of reductions, which have only two kinds of tables: in parameters, at most
+/// `medium_parameter_table` bytes.
 template <class Visitor>
 cudaError_t visit_reduction_table(const TableArgument& table, Visitor&& visitor) {
   if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
@@ -66,7 +66,8 @@ struct TileLaunch {
   dim3 block;
 };
 
-/// Few tiles spread over many multiprocessors; many tiles get a grid that fills the chip once.
+/// Returns the launch for a number of tiles: few tiles are spread over many multiprocessors; many tiles get a
+/// grid that fills the chip once.
 inline TileLaunch launch_for(std::uint32_t tile_count, const LaunchSite& where,
                              unsigned blocks_per_multiprocessor) {
   constexpr unsigned small_block = 128;
@@ -79,7 +80,7 @@ inline TileLaunch launch_for(std::uint32_t tile_count, const LaunchSite& where,
   return {dim3(wanted < most ? wanted : most), dim3(block)};
 }
 
-/// Where the entry of a tile would be if all had as many tiles, as those of a list of small tensors do.
+/// Returns the index of the tile's entry if all entries had as many tiles, as in a list of small tensors.
 TUTTI_HOST_DEVICE inline std::uint32_t likely_entry(const TableShape& shape, std::uint32_t tile) {
   const std::uint32_t last = shape.segment_count - 1;
   const auto expected =
@@ -87,8 +88,8 @@ TUTTI_HOST_DEVICE inline std::uint32_t likely_entry(const TableShape& shape, std
   return expected < last ? expected : last;
 }
 
-/// The entry whose tiles include `tile`: the last one that does not start after it. Every step of a search
-/// waits for the one before, and a table is read but once: so the likely entry is looked at first.
+/// Returns the entry whose tiles include `tile`: the last one that does not start after it. Every step of a
+/// search waits for the one before, and a table is read only once: so the likely entry is tried first.
 template <class Entry>
 TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, const TableShape& shape,
                                                  std::uint32_t tile) {
@@ -112,7 +113,7 @@ TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, const Tab
   return entries[low];
 }
 
-/// Views of a table's two parts.
+/// Pointers to a table's two parts.
 template <class Entry>
 struct TableView {
   const Entry* entries;

@@ -12,16 +12,16 @@
 
 #include <cuda_runtime_api.h>
 
-/// The kernels' launchers. Each enqueues one kernel on `where.stream`, whose device must be current, and
-/// returns what the launch returned. Empty work launches nothing.
+/// Launches the kernels. Each function enqueues one kernel on `where.stream`, whose device must be current,
+/// and returns the launch's status. Empty work launches nothing.
 namespace tutti::backend::cuda {
 
 struct LaunchSite {
   cudaStream_t stream = nullptr;
-  int multiprocessors = 1;  ///< of the device, or as many as the kernel may hold at a time
+  int multiprocessors = 1;  ///< of the device, or the most that the kernel may hold at a time
   bool is_bounded = false;  ///< the latter: then a grid has no more blocks than that
-  /// By programmatic dependent launch: what a launch costs the device overlaps the end of the kernel before.
-  /// Kernels of teams only.
+  /// The launch is a programmatic dependent launch: its cost on the device overlaps the end of the kernel
+  /// before. For kernels of teams only.
   bool is_dependent = false;
 };
 
@@ -35,8 +35,8 @@ inline constexpr std::size_t large_parameter_table = 32512;
 inline constexpr std::size_t large_parameter_table = medium_parameter_table;
 #endif
 static_assert(large_parameter_table <= smallest_blob);
-inline constexpr int large_parameters_driver = 12010;  ///< what `cudaDriverGetVersion` must return at least
-inline constexpr int dependent_graphs_driver = 12030;  ///< likewise, for dependent launches in graphs
+inline constexpr int large_parameters_driver = 12010;  ///< the least result of `cudaDriverGetVersion`
+inline constexpr int dependent_graphs_driver = 12030;  ///< the same for dependent launches in graphs
 
 /// A segment table, either in host memory (then it travels in the parameters; `blob` is that of a
 /// `SegmentTable`) or already in device memory.
@@ -49,8 +49,8 @@ struct TableArgument {
 cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape);
 cudaError_t launch_ordered_sum(LaunchSite where, const OrderedReduction& task, const TableArgument& table,
                                const TableShape& shape);
-/// Any operation, by kernels that are somewhat slower; of tables in parameters, `medium_parameter_table`
-/// bytes at most.
+/// Launches any reduction, by somewhat slower kernels; tables in parameters have at most
+/// `medium_parameter_table` bytes.
 cudaError_t launch_ordered_reduction(LaunchSite where, const OrderedReduction& task,
                                      const TableArgument& table, const TableShape& shape);
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
@@ -58,24 +58,24 @@ cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
 /// Waits until `flag` is not 0, for `longest` nanoseconds at most, and sets `outcome`.
 cudaError_t launch_wait(LaunchSite where, std::uint32_t* flag, std::uint64_t longest, std::uint32_t* outcome);
-// A part without work, too, is a kernel: others wait for it.
+// A part without work is a kernel, too, as others wait for it.
 cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape);
 cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                              const TeamShape& shape);
 cudaError_t launch_team_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                    const TeamShape& shape);
-// Likewise for low-latency rounds. A table in the parameters has at most `medium_parameter_table` bytes.
+// These are for low-latency rounds. A table in the parameters has at most `medium_parameter_table` bytes.
 cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                       const TeamShape& shape);
 cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                     const TeamShape& shape);
 cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                           const TeamShape& shape);
-/// A captured kernel of a low-latency round lets the next kernel's blocks in before its own have ended, if
-/// that is launched dependently.
+/// Makes a captured kernel of a low-latency round let the next kernel's blocks in before its own have ended,
+/// if that is launched dependently.
 cudaError_t let_next_in(cudaGraphNode_t captured);
-/// Of a table in the parameters, `medium_parameter_table` bytes at most.
+/// Launches messages; a table in the parameters has at most `medium_parameter_table` bytes.
 cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
                          const LinkTable& table);
 
@@ -91,8 +91,8 @@ cudaError_t preload_wait();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
 cudaError_t preload_team_reductions();
-/// Whether kernels of teams, as the current device has loaded them, wait for the kernel before when launched
-/// dependently: not so if they are made from PTX for older devices.
+/// Returns true if the kernels of teams, as the current device has loaded them, wait for the kernel before
+/// when launched dependently; they do not if they are made from PTX for older devices.
 bool team_kernels_may_be_dependent();
 cudaError_t preload_links();
 cudaError_t preload_low_latency_copies();

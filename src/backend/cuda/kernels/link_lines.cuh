@@ -12,16 +12,17 @@
 
 #include <cuda_runtime.h>
 
-/// Messages that go in lines. A warp does all parts of its lanes at once: it waits for none of them alone.
+/// Sends and receives messages in lines. A warp processes all parts of its lanes at once and waits for none
+/// of them alone.
 ///
-/// Of messages that do not, the first lane has a piece without bytes: so it keeps the order of all, and what
-/// meets another message than its own does not come to its end.
+/// A message that does not go in lines has a piece without bytes in the first lane: this keeps the order of
+/// all messages, and a message that meets a different one never completes.
 ///
-/// No order among lines is needed: whoever reads a piece's mark in a line has read the bytes that came with
-/// it. The receiver says that it has taken a piece when all its threads have read their lines.
+/// Lines need no order: a thread that reads a piece's mark in a line has read the bytes that came with it.
+/// The receiver publishes that it has taken a piece when all its threads have read their lines.
 namespace tutti::backend::cuda {
 
-/// Of one part in one lane; what a warp's threads know in common.
+/// The state of one part in one lane, common to a warp's threads.
 struct LineState {
   std::uint32_t message;  ///< of the part, the next with a piece in the lane; all of them: none is left
   std::uint32_t piece;    ///< of that message, the lane's next
@@ -29,7 +30,7 @@ struct LineState {
   std::uint32_t taken;    ///< of what is sent: how many of them had been taken when it was last looked at
 };
 
-/// Up to 8 bytes, of which the last ones may be missing.
+/// Loads up to 8 bytes, of which the last ones may be missing.
 __device__ inline std::uint64_t load_word(const std::byte* source, std::uint64_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(source);
   if (bytes >= sizeof(std::uint64_t)) {
@@ -97,7 +98,7 @@ class LinePiece {
       store_line(lines + word * sizeof(TeamLine), {words_[u], mark});
     });
   }
-  /// By all threads of the warp: whether all lines are there.
+  /// Loads the piece by all threads of the warp. Returns true if all lines are there.
   [[nodiscard]] __device__ bool get(const std::byte* lines, std::uint64_t mark) {
     bool is_there = true;
     for_each_word([&](std::uint32_t u, std::uint32_t word) {
@@ -109,7 +110,7 @@ class LinePiece {
   }
 
  private:
-  /// A piece without bytes has a line, too.
+  /// Calls the function for each word; a piece without bytes has a line, too.
   template <class Function>
   __device__ void for_each_word(Function&& function) const {
 #pragma unroll
@@ -127,7 +128,7 @@ class LinePiece {
   std::uint64_t words_[most_words] = {};
 };
 
-/// One lane of lines, by a warp.
+/// Processes one lane of lines, by a warp.
 struct LineLane : LinkView {
   [[nodiscard]] __device__ LineState start(const LinkPart& link) const {
     LineState state{.message = 0,
@@ -137,7 +138,7 @@ struct LineLane : LinkView {
     settle(link, state);
     return state;
   }
-  /// Does the next piece; false if there is no room for it, or it has not come.
+  /// Moves the next piece. Returns false if there is no room for it, or it has not come.
   [[nodiscard]] __device__ bool move(const LinkPart& link, LineState& state) const {
     if (!(link.is_sent != 0 ? send(link, state) : receive(link, state))) return false;
     ++state.count;
@@ -148,7 +149,7 @@ struct LineLane : LinkView {
 
  private:
   [[nodiscard]] __device__ std::uint32_t first_piece() const { return lane - task.layout.link_lanes; }
-  /// Goes past messages that have no more pieces in the lane.
+  /// Skips messages that have no more pieces in the lane.
   __device__ void settle(const LinkPart& link, LineState& state) const {
     while (state.message < link.message_count) {
       const std::uint64_t bytes = task.layout.line_bytes(message(link, state.message).bytes);
@@ -161,11 +162,11 @@ struct LineLane : LinkView {
     const SystemWord flag(*reinterpret_cast<std::uint32_t*>(taken_flag(task.member, link.peer)));
     return flag.load(::cuda::memory_order_acquire);
   }
-  /// Of the next piece from member `from` to member `to`.
+  /// Returns the lines of the next piece from member `from` to member `to`.
   [[nodiscard]] __device__ std::byte* lines(std::uint32_t to, std::uint32_t from, std::uint32_t count) const {
     return window(to) + task.layout.link_lines_offset(from, lane, count);
   }
-  /// False if there is no room yet.
+  /// Sends the next piece. Returns false if there is no room yet.
   [[nodiscard]] __device__ bool send(const LinkPart& link, LineState& state) const {
     const std::uint32_t needed = state.count + 1 - TeamWindowLayout::link_slots;
     if (!has_reached(state.taken, needed)) {
@@ -178,7 +179,7 @@ struct LineLane : LinkView {
     piece.put(lines(link.peer, task.member, state.count), line_mark(whole, state.count + 1));
     return true;
   }
-  /// False if it has not come yet.
+  /// Receives the next piece. Returns false if it has not come yet.
   [[nodiscard]] __device__ bool receive(const LinkPart& link, const LineState& state) const {
     const LinkMessage& whole = message(link, state.message);
     LinePiece piece(task.layout, whole, state.piece);
@@ -190,7 +191,7 @@ struct LineLane : LinkView {
   }
 };
 
-/// Lanes that a warp does all at once: `count` of them, `step` apart.
+/// The lanes that a warp processes all at once: `count` of them, `step` apart.
 struct LineLanes {
   const LinkArguments& task;
   const std::byte* table;
@@ -198,7 +199,8 @@ struct LineLanes {
   std::uint32_t step;
   std::uint32_t count;
 
-  /// False once the team has been ended. `states`: the warp's own, one for each part in each lane.
+  /// Processes all messages. Returns false once the team has been ended. `states` is the warp's own memory,
+  /// one for each part in each lane.
   [[nodiscard]] __device__ bool run(LineState* states) const {
     const std::uint32_t thread = threadIdx.x % warp_lanes;
     const std::uint32_t parts = task.part_count;

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-/// What the kernel for messages between members is told, as one blob: the addresses of all windows, the
-/// parts, the messages. Everything here runs on the host and needs no GPU.
+/// Builds the argument table of the kernel for messages between members, as one blob: the addresses of all
+/// windows, the parts, the messages. Everything here runs on the host and needs no GPU.
 namespace tutti::backend::cuda {
 
 struct LinkTable : TableBlob {

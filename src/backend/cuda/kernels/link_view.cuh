@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the kernel for messages between members is told, and where one lane finds its things.
+/// Gives the kernel for messages between members access to its arguments and to the data of one lane.
 namespace tutti::backend::cuda {
 
-/// Besides the table.
+/// The arguments besides the table.
 struct LinkArguments {
   TeamWindowLayout layout;
   TeamCounters* counters;
@@ -27,7 +27,7 @@ struct LinkArguments {
   std::uint64_t direct_from;
 };
 
-/// One lane, as it is in this kernel's run.
+/// One lane in this kernel's run.
 struct LinkView {
   const LinkArguments& task;
   const std::byte* table;
@@ -47,7 +47,7 @@ struct LinkView {
     const std::uint32_t direction = part.is_sent != 0 ? 0 : 1;
     return counts[(direction * task.layout.members + part.peer) * task.layout.all_link_lanes() + lane];
   }
-  /// In which the receiver says how many pieces of the lane it has taken.
+  /// Returns the flag in which the receiver publishes how many pieces of the lane it has taken.
   [[nodiscard]] __device__ std::byte* taken_flag(std::uint32_t sender, std::uint32_t receiver) const {
     return window(sender) + task.layout.link_taken_offset(receiver, lane);
   }

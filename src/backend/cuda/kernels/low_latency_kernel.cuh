@@ -9,27 +9,27 @@
 
 #include <cuda_runtime.h>
 
-/// A member's part in a low-latency round as one kernel. Its warps depend on no other: each puts its tiles,
-/// then waits for the lines of those it reads, and last for those of a relay's round. Each of these waits for
-/// what comes earlier in other members' warps.
+/// Runs a member's part in a low-latency round as one kernel. Its warps do not depend on one another: each
+/// puts its tiles, then waits for the lines of those it reads, and last for those of a relay's round. Each of
+/// these waits for what comes earlier in other members' warps.
 ///
-/// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
-/// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
-/// the lane that overwrites a chunk is the one that has put it. So it is with copies to what is put, whose
+/// `finished` flags ensure, as with slots, that a line of an inbox has been read before its place is written
+/// again. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so the
+/// lane that overwrites a chunk is the one that has put it. The same holds for copies to what is put, whose
 /// segments are alike. What a relay's copy overwrites, if it is put at all, has been put before, too, in
 /// whichever warp: the sum that comes back could not be made without it.
 ///
-/// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
-/// small message. So a kernel leaves it to the next one of its member to say how far it has come: nobody
-/// looks at that before eight rounds later, and whoever does waits for rounds that come before its own. It
-/// says so itself if the member leaves out the rounds that follow, and at milestones; then, and if a flag is
-/// set for the host, its end is in common, and as in `team_kernel.cuh`. Otherwise blocks end each for itself,
-/// and what is counted of them is counted without a wait. For the same reason, all that a warp loads before
-/// it puts its first tile it loads at once; what it finds in the kernel's parameters, it finds before the
-/// kernel before is over; and what nobody waits for comes after the first tile, unless that has to wait.
+/// Setting a flag of another device, and ordering it after earlier work, takes as long as sending a small
+/// message. So a kernel leaves it to the next one of its member to publish how far it has come: nobody reads
+/// that before eight rounds later, and those who do wait for rounds that come before their own. It publishes
+/// it itself if the member leaves out the rounds that follow, and at milestones; then, and if a flag is set
+/// for the host, its blocks end in common, as in `team_kernel.cuh`. Otherwise each block ends by itself, and
+/// is counted without a wait. For the same reason, all that a warp loads before it puts its first tile it
+/// loads at once; what it finds in the kernel's parameters, it finds before the kernel before is over; and
+/// what nobody waits for comes after the first tile, unless that has to wait.
 namespace tutti::backend::cuda {
 
-/// The first tile of the second half that a warp has.
+/// The first tile of a warp in the second half.
 template <class Lines, class Gets>
 class FirstGet {
  public:
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     if (!gave_up) first_put.put(wait.lines);
   }
   if (task.lets_next_in) let_next_kernel_in();
-  // All threads of the block have read the counters when one of them says so.
+  // One thread publishes after all threads of the block have read the counters.
   gave_up = __syncthreads_or(gave_up ? 1 : 0) != 0;
   const bool tells_everyone = part.tells_at_once();
   const bool ends_in_common = tells_everyone || task.done != nullptr;

@@ -13,16 +13,16 @@
 
 #include <cuda_runtime.h>
 
-/// What one lane of a warp does in a low-latency round: of each tile it has one chunk, up to 16 bytes of a
+/// Runs one lane of a warp in a low-latency round: of each tile it has one chunk, up to 16 bytes of a
 /// message.
 ///
-/// No order among lines is needed: whoever reads the number of a round in a line has read the bytes that came
-/// with it.
+/// Lines need no order: a thread that reads the number of a round in a line has read the bytes that came with
+/// it.
 namespace tutti::backend::cuda {
 
 inline constexpr std::uint32_t chunk_bytes = vector_bytes;
 
-/// The last one of a message may have fewer bytes; wide lines have some of 8 among them.
+/// A chunk; the last one of a message may have fewer bytes, and wide lines have some of 8 among them.
 struct alignas(16) Chunk {
   std::uint64_t low;
   std::uint64_t high;
@@ -66,7 +66,7 @@ __device__ inline void store_chunk(const Chunk& chunk, std::byte* target, std::u
   }
 }
 
-/// Where in a segment a lane's chunk is, and where it is in the message's lines.
+/// The place of a lane's chunk in a segment and in the message's lines.
 struct ChunkPlace {
   std::uint64_t begin;
   std::uint64_t line;
@@ -79,8 +79,8 @@ __device__ inline std::uint32_t bytes_left(std::uint64_t total, std::uint64_t be
   return static_cast<std::uint32_t>(total - begin < most ? total - begin : most);
 }
 
-/// Two lines for each chunk. A line is stored by one access of 16 bytes and loaded by one, neither of which
-/// tears. Lanes need not run together.
+/// Uses two lines for each chunk. A line is stored by one access of 16 bytes and loaded by one, neither of
+/// which tears. Lanes need not run together.
 struct NarrowLines {
   static __device__ ChunkPlace place(std::uint64_t total, std::uint32_t tile, std::uint32_t lane) {
     const std::uint64_t begin =
@@ -92,23 +92,23 @@ struct NarrowLines {
     store_line(place, {chunk.low, round});
     store_line(place + sizeof(TeamLine), {chunk.high, round});
   }
-  /// True if the lane has the right lines.
+  /// Returns true if the lane has the right lines.
   static __device__ bool load(const std::byte* place, std::uint64_t round, Chunk& chunk) {
     const TeamLine low = load_line(place);
     const TeamLine high = load_line(place + sizeof(TeamLine));
     chunk = {low.data, high.data};
     return low.round == round && high.round == round;
   }
-  // Lanes need not know of one another.
+  // Lanes are independent.
   static __device__ void meet() {}
   static __device__ bool agreed(bool found) { return found; }
   static __device__ bool any(bool is_so) { return is_so; }
   static __device__ bool speaks() { return true; }
 };
 
-/// A line for every eight lanes, whose last one has the number of the round instead of its upper half. They
-/// store it and load it together, and NVLink and the memories at its ends keep the 128 bytes of such an
-/// access together: nobody promises it, but so it is, and NCCL's LL128 is built on it.
+/// Uses a line for every eight lanes, the last of which has the number of the round instead of its upper
+/// half. They store it and load it together, and NVLink and the memories at its ends keep the 128 bytes of
+/// such an access together: this is not guaranteed, but it holds, and NCCL's LL128 is built on it.
 struct WideLines {
   static constexpr std::uint32_t lanes = 8;
   static constexpr std::uint32_t line_data_bytes = lanes * chunk_bytes - sizeof(TeamLine::round);
@@ -132,15 +132,15 @@ struct WideLines {
     chunk = {line.data, line.round};
     return line.round == round;
   }
-  // By whole warps.
-  /// Before a store: lanes of a line that come to it apart would tear the line.
+  // These are called by whole warps.
+  /// Brings the lanes together before a store: lanes of a line that stored separately would tear the line.
   static __device__ void meet() { __syncwarp(); }
-  /// Whether the lane that has the number has found it.
+  /// Returns true if the lane that has the number has found it.
   static __device__ bool agreed(bool found) {
     return __shfl_sync(~0U, found ? 1 : 0, threadIdx.x | (lanes - 1)) != 0;
   }
   static __device__ bool any(bool is_so) { return __any_sync(~0U, is_so ? 1 : 0) != 0; }
-  /// Whether the lane speaks for all that wait together.
+  /// Returns true if the lane speaks for all that wait together.
   static __device__ bool speaks() { return threadIdx.x % warp_lanes == 0; }
 };
 
@@ -150,8 +150,8 @@ struct RoundLines {
   std::uint64_t round;
 };
 
-/// Of a table's pointers. They are kept instead of its entry: of a pointer that may be null, compilers do not
-/// know that it points to the parameters, and what it points to is loaded as if from anywhere.
+/// A range of a table's pointers. It is kept instead of its entry: compilers do not know that a pointer which
+/// may be null points to the parameters, and load what it points to as if from anywhere.
 struct Targets {
   std::uint32_t first;
   std::uint32_t count;
@@ -178,7 +178,7 @@ __device__ inline void put_lines(const FanOutEntry& entry, std::byte* const* poi
 }
 
 /// The first tile that a warp puts. It is found before the kernel before is over, if the table is in the
-/// parameters, and loaded before the warp knows whether there is room for it: both take as long.
+/// parameters, and loaded before the warp knows whether there is room for it, as both take as long.
 template <class Lines>
 class FirstPut {
  public:
@@ -210,14 +210,14 @@ class FirstPut {
   Chunk chunk_{};
 };
 
-/// What waits for lines needs to know.
+/// The arguments of a wait for lines.
 struct LineWait {
   RoundLines lines;
   TeamWait team;
 };
 
-/// What a lane has to know of a tile of the second half besides what comes. All of it is in the table, so it
-/// can be found before what comes is waited for.
+/// What a lane has to know of a tile of the second half besides the data that arrive. All of it is in the
+/// table, so it can be found before the wait.
 struct Get {
   static constexpr std::uint32_t inputs_at_hand = 2;  // more would not stay in registers
 
@@ -240,8 +240,8 @@ __device__ inline Get get_of(const FanOutEntry& entry, std::byte* const* pointer
           .entry = 0};
 }
 
-/// The chunks of up to `Count` places (`SourcePlace`), of which there are `count`, once all have come; false
-/// if the abort word is set before. All are looked for before the first is waited for.
+/// Loads the chunks of up to `Count` places (`SourcePlace`), of which there are `count`, once all have come.
+/// Returns false if the abort word is set before. All are polled before the first is waited for.
 template <class Lines, std::uint32_t Count>
 __device__ inline bool get_chunks(std::byte* const (&places)[Count], std::uint32_t count,
                                   const ChunkPlace& where, const LineWait& wait, Chunk (&chunks)[Count]) {
@@ -271,7 +271,7 @@ __device__ inline bool get_chunks(std::byte* const (&places)[Count], std::uint32
   return true;
 }
 
-/// False if the abort word is set before the lane's chunk has come.
+/// Copies the lane's chunk. Returns false if the abort word is set before it has come.
 template <class Lines>
 __device__ inline bool copy_lines(std::byte* const* pointers, const Get& get, const LineWait& wait) {
   std::byte* const source[] = {get.inputs[0]};
@@ -283,7 +283,7 @@ __device__ inline bool copy_lines(std::byte* const* pointers, const Get& get, co
   return true;
 }
 
-/// The sums that a member makes and others take.
+/// The sums that a member makes and others receive.
 struct Relay {
   TableView<FanOutEntry> puts;  ///< by sum; there may be none
   RoundLines lines;
@@ -303,7 +303,8 @@ __device__ inline Get get_of(const SumEntry& entry, std::uint32_t number, std::u
           .outputs = {},
           .entry = number};
 }
-/// Likewise, for a sum with one output. Inputs are added in ascending order.
+/// Sums the lane's chunk, for a sum with one output. Returns false if the abort word is set before its inputs
+/// have come. Inputs are added in ascending order.
 template <class Lines, class Op>
 __device__ inline bool sum_lines(const Op& op, std::byte* const* pointers, std::uint32_t input_count,
                                  const Get& get, const LineWait& wait, const Relay& relay) {

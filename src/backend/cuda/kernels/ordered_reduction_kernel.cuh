@@ -13,7 +13,8 @@
 
 namespace tutti::backend::cuda {
 
-/// 24 warps of a multiprocessor; each thread gets the registers for eight vectors in flight.
+/// Blocks per multiprocessor: they have 24 warps, and each thread gets the registers for eight vectors in
+/// flight.
 inline constexpr int sum_blocks_per_multiprocessor = 3;
 
 struct SumArguments {
@@ -22,7 +23,7 @@ struct SumArguments {
   ReduceArguments reducing;
 };
 
-/// The operation of a kernel's run.
+/// Returns the operation of a kernel's run.
 template <class Op>
 __device__ inline Op operation_of(const ReduceArguments& reducing, std::byte* const* pointers) {
   if constexpr (std::is_empty_v<Op>) {

@@ -13,22 +13,21 @@
 
 #include <cuda_runtime.h>
 
-/// What one lane of a warp does for one tile of an ordered sum. As in `fan_out_tile.cuh`, lanes are
-/// independent.
+/// Runs one tile of an ordered sum on one lane of a warp. As in `fan_out_tile.cuh`, lanes are independent.
 namespace tutti::backend::cuda {
 
-/// What elements are combined by: `take` puts a chunk's, of the input number `input`, to the totals, or makes
-/// them the totals if that is the first. Selected, not skipped if it is not there: behind a branch, the
-/// compiler would move each load next to its addition. Kernels for sums know no other operation, and keep
+/// Combines elements by addition: `take` adds a chunk of the input number `input` to the totals, or makes it
+/// the totals if that is the first. A chunk that is not there is deselected, not skipped: behind a branch,
+/// the compiler would move each load next to its addition. Kernels for sums know no other operation, and keep
 /// more loads in flight.
 template <class T>
 struct Summing {
   using Sum = SumOf<T>;
   using Storage = typename Sum::Storage;
   using Accumulator = typename Sum::Accumulator;
-  /// Inputs a lane loads before it adds the first of them.
+  /// The inputs that a lane loads before it adds the first of them.
   static constexpr std::uint32_t inputs_in_flight = 8;
-  /// Chunks a lane loads before it adds those of the first, where inputs are few.
+  /// The chunks that a lane loads before it adds those of the first, if inputs are few.
   static constexpr std::uint32_t chunks_in_flight = 4;
 
   template <std::uint32_t size>
@@ -48,14 +47,14 @@ struct Summing {
   }
 };
 
-/// By any operation, which is the same for all threads of a kernel.
+/// Combines elements by any operation, which is the same for all threads of a kernel.
 template <class T>
 struct Reducer {
   using How = ReductionOf<T>;
   using Storage = typename How::Storage;
   using Accumulator = typename How::Accumulator;
   static constexpr std::uint32_t inputs_in_flight = 2;
-  /// For more of those with the largest elements registers do not suffice.
+  /// Registers do not suffice for more chunks of the largest elements.
   static constexpr std::uint32_t chunks_in_flight = sizeof(Accumulator) > 8 ? 1 : 2;
 
   template <std::uint32_t size>
@@ -95,19 +94,19 @@ struct Reducer {
   std::byte* const* pointers;  ///< the table's, with the factors behind
 };
 
-/// What a lane combines at a time: `Bits` is what it loads and stores, seen as `size` elements.
+/// The unit that a lane combines at a time: `Bits` is what it loads and stores, seen as `size` elements.
 template <class Op, class Bits>
 struct SumChunk {
   static constexpr std::uint32_t size = sizeof(Bits) / sizeof(typename Op::Storage);
   typename Op::Storage elements[size];
 };
 
-/// What a chunk's elements have come to so far.
+/// The running totals of a chunk's elements.
 template <class Op, class Bits>
 struct SumTotals {
   using Chunk = SumChunk<Op, Bits>;
 
-  /// `bits` are of the input number `input`, if it is there.
+  /// Adds `bits` of the input number `input`, if it is there.
   TUTTI_HOST_DEVICE void add(const Op& op, const Bits& bits, std::uint32_t input, bool is_there) {
     const auto chunk = std::bit_cast<Chunk>(bits);
     op.take(chunk.elements, input, is_there, totals);
@@ -132,7 +131,7 @@ struct AlignedAccess {
   }
 };
 
-/// Byte by byte, for elements that are not aligned to their own size.
+/// Accesses byte by byte, for elements that are not aligned to their own size.
 struct UnalignedAccess {
   template <class Bits>
   struct Bytes {
@@ -158,7 +157,8 @@ struct SumOperands {
   std::uint32_t input_count;
   std::uint32_t output_count;
 
-  /// A chunk's result, to all outputs: at once, or element by element where these are aligned differently.
+  /// Stores a chunk's result to all outputs: at once, or element by element where these are aligned
+  /// differently.
   template <class Op, class Access, class Bits>
   TUTTI_HOST_DEVICE void store(std::uint64_t offset, const Bits& result, bool are_outputs_aligned) const {
     for (std::uint32_t output = 0; output < output_count; ++output) {
@@ -175,8 +175,8 @@ struct SumOperands {
   }
 };
 
-/// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
-/// a chunk are read before any output is written, so that an output may be an input.
+/// Sums the chunks at `offset` of all inputs, in ascending order, and stores the result to all outputs. All
+/// inputs of a chunk are read before any output is written, so that an output may be an input.
 template <class Op, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operands, std::uint64_t offset,
                                         bool are_outputs_aligned) {
@@ -196,10 +196,10 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operand
   operands.template store<Op, Access>(offset, totals.result(op, operands.input_count), are_outputs_aligned);
 }
 
-/// Reductions of so few inputs take several chunks at a time, so that more loads are in flight.
+/// The most inputs for which a reduction takes several chunks at a time, so that more loads are in flight.
 inline constexpr std::uint32_t few_inputs = 2;
 
-/// Likewise, of few inputs: the chunks at `offset` and at every warp's width behind it, before `end`.
+/// Sums chunks of few inputs: those at `offset` and at every warp's width after it, before `end`.
 template <class Op, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operands, std::uint64_t offset,
                                          std::uint64_t end, bool are_outputs_aligned) {
@@ -225,7 +225,7 @@ TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operan
   }
 }
 
-/// How many elements a lane loads at a time where it loads them one by one: as many as a vector has, but not
+/// The elements that a lane loads at a time where it loads them one by one: as many as a vector has, but not
 /// so many that the code of those that are loaded byte by byte grows long.
 template <class Op, class Access>
 inline constexpr std::uint32_t elements_at_a_time = std::is_same_v<Access, UnalignedAccess> ||
@@ -235,7 +235,7 @@ inline constexpr std::uint32_t elements_at_a_time = std::is_same_v<Access, Unali
                                                         ? 8
                                                         : vector_bytes / sizeof(typename Op::Storage);
 
-/// Elements [begin, end). Those of a lane are a warp's width apart.
+/// Sums elements [begin, end). Those of a lane are a warp's width apart.
 template <class Op, class Access>
 TUTTI_HOST_DEVICE inline void sum_elements(const Op& op, const SumOperands& operands, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t lane) {
@@ -281,7 +281,7 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const bool are_outputs_aligned = entry.path == ReductionPath::vectors;
   const bool has_vectors = are_outputs_aligned || entry.path == ReductionPath::loads;
-  // Elements before the first transaction of the first input: the first tile has them besides its own.
+  // The first tile also has the elements before the first transaction of the first input.
   const auto address = reinterpret_cast<std::uintptr_t>(operands.inputs[0]);
   const std::uint32_t lead =
       has_vectors ? static_cast<std::uint32_t>(-address % transaction_bytes) / element_bytes : 0;

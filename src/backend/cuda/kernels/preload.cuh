@@ -5,10 +5,10 @@
 
 #include <cuda_runtime_api.h>
 
-/// Loading kernels' machine code before they are launched (see `preload_fan_out` and the others).
+/// Loads kernels' machine code before they are launched (see `preload_fan_out` and the others).
 namespace tutti::backend::cuda {
 
-/// The address by which the runtime knows a kernel.
+/// Returns the address by which the runtime knows a kernel.
 template <class... Arguments>
 const void* kernel_address(void (*kernel)(Arguments...)) {
   return reinterpret_cast<const void*>(kernel);
@@ -21,7 +21,7 @@ inline cudaError_t first_failure(std::initializer_list<cudaError_t> results) {
   return cudaSuccess;
 }
 
-/// Asking for a kernel's attributes loads it to the current device.
+/// Loads kernels to the current device, by asking for their attributes.
 inline cudaError_t preload_all(std::initializer_list<const void*> kernels) {
   cudaFuncAttributes attributes;
   for (const void* kernel : kernels) {

@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-/// How segment lists are cut into work for warps.
+/// Divides segment lists into work for warps.
 ///
 /// The bytes of all segments are divided into tiles of at most `largest_tile` bytes; a warp takes one tile at
-/// a time and looks for its segment among the first tiles of each. Cutting by bytes, not by
-/// segment, keeps one big tensor among a thousand tiny ones from running alone; using warps, not blocks, lets
-/// a thousand tiny ones run at once.
+/// a time and searches for its segment among the first tiles of each. Cutting by bytes, not by segment, keeps
+/// one big tensor among a thousand tiny ones from running alone; using warps, not blocks, lets a thousand
+/// tiny ones run at once.
 ///
 /// A table is one blob: all entries, then all pointers. Everything here runs on the host and needs no GPU.
 namespace tutti::backend::cuda {
@@ -21,19 +21,20 @@ namespace tutti::backend::cuda {
 inline constexpr std::uint32_t smallest_tile = 512;  // one 16-byte access per lane
 inline constexpr std::uint32_t largest_tile = 8192;
 inline constexpr std::uint32_t vector_bytes = 16;
-/// What memory and links move at a time. Tiles but the first of a segment or row begin at such a boundary: a
-/// warp that began elsewhere would touch one more, and come back for the bytes before the first vector.
+/// The bytes that memory and links move at a time. Tiles except the first of a segment or row begin at such a
+/// boundary: a warp that began elsewhere would touch one more, and return for the bytes before the first
+/// vector.
 inline constexpr std::uint32_t transaction_bytes = 128;
 
-/// Whose transactions the tiles of a fan-out begin with: those of the memory that is further away. Strips
-/// that are shifted have aligned stores in any case.
+/// The side of a fan-out to whose transactions tiles are aligned: the memory that is further away. Shifted
+/// strips have aligned stores in any case.
 enum class FarSide : std::uint8_t { targets, source };
 
-/// How a warp moves one tile of a fan-out.
+/// The way in which a warp moves one tile of a fan-out.
 enum class FanOutPath : std::uint8_t {
   strips,          ///< row by row; source and targets are equally aligned modulo 16
-  shifted_strips,  ///< row by row; they are not: 16-byte accesses with a shift in registers
-  loads,           ///< row by row; they are to 4 bytes: 16-byte loads, what is stored goes in words of 4
+  shifted_strips,  ///< row by row; they are not equally aligned: 16-byte accesses with a shift in registers
+  loads,           ///< row by row; they are aligned to 4 bytes: 16-byte loads, stores in words of 4
   words_1,         ///< many short rows at once, by words of the size that divides all addresses and pitches
   words_2,
   words_4,
@@ -58,10 +59,10 @@ struct FanOutEntry {
 };
 static_assert(sizeof(FanOutEntry) == 56);
 
-/// How a warp adds one tile.
+/// The way in which a warp adds one tile.
 enum class ReductionPath : std::uint8_t {
   vectors,   ///< all inputs and outputs are equally aligned modulo 16: 16-byte accesses
-  loads,     ///< all inputs are, and outputs to the element: 16-byte loads, what is stored element by element
+  loads,     ///< all inputs are, and outputs to the element: 16-byte loads, stores element by element
   elements,  ///< inputs are aligned to the element only
   bytes,     ///< not even that
 };
@@ -75,17 +76,17 @@ struct SumEntry {
 };
 static_assert(sizeof(SumEntry) == 24);
 
-/// What a kernel needs to know about its table; passed by value beside it.
+/// A table's description for its kernel; passed by value beside it.
 struct TableShape {
   std::uint32_t segment_count = 0;
   std::uint32_t tile_count = 0;
   std::uint32_t tile_bytes = 0;
   std::uint32_t pointers_offset = 0;  ///< bytes from the start of the table
-  float segments_per_tile = 0;        ///< on average: where all are alike, it tells in which one a tile is
+  float segments_per_tile = 0;        ///< on average: if all are alike, it gives the segment of a tile
 };
 
-/// What kernels for other reductions than sums are told beside it: factors lie behind the pointers of the
-/// table, as numbers of the same width.
+/// The arguments, beside the table, of kernels for reductions other than sums: factors follow the pointers of
+/// the table, as numbers of the same width.
 struct ReduceArguments {
   ReduceKind kind = ReduceKind::sum;
   std::uint32_t factor_count = 0;
@@ -96,8 +97,8 @@ struct ReduceArguments {
           static_cast<std::uint32_t>(task.pointers.size())};
 }
 
-/// A launch that passes a table in a kernel's parameters copies as many bytes as the parameter has, whatever
-/// the table's size: every blob has at least this many.
+/// The least size of a blob: a launch that passes a table in a kernel's parameters copies as many bytes as
+/// the parameter has, whatever the table's size.
 inline constexpr std::size_t smallest_blob = std::size_t{32} << 10U;
 
 /// The first `bytes` bytes of `blob`, which is reused from call to call.
@@ -111,8 +112,8 @@ struct SegmentTable : TableBlob {
   TableShape shape;
 };
 
-/// How finely work is cut: into about a tile for each of so many warps, or, if it is all single rows, exactly
-/// so.
+/// The granularity of the cut: about one tile for each of so many warps, or, if all segments are single rows,
+/// exactly one.
 struct Cut {
   std::uint32_t warps = 1;
   std::uint32_t least_bytes = smallest_tile;  ///< of a tile, a power of two from smallest to largest
@@ -120,22 +121,23 @@ struct Cut {
   FarSide far_side = FarSide::targets;        ///< of copies
 };
 
-/// Makes `blob` longer by `bytes`, rounded up to whole pointers; returns where they go.
+/// Extends `blob` by `bytes`, rounded up to whole pointers; returns where they go.
 std::byte* extend(TableBlob& blob, std::size_t bytes);
-/// Puts the table of `task` at the end of `blob`; the shape counts from there. Otherwise as `build_table`.
+/// Appends the table of `task` to `blob`; the shape counts from there. Otherwise like `build_table`.
 [[nodiscard]] TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob);
 [[nodiscard]] TableShape append_table(const OrderedReduction& task, Cut cut, TableBlob& blob);
 
-/// Fills `table` for `task`; empty segments are dropped. `multiprocessors` sets how finely the work is cut.
-/// Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
+/// Fills `table` for `task`; empty segments are dropped. `multiprocessors` determines how finely the work is
+/// cut. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
-/// Complex elements are summed as twice as many real ones, but otherwise reduced as they are.
+/// Fills `table` for a reduction. Complex elements are summed as twice as many real ones, but otherwise
+/// reduced as they are.
 void build_table(const OrderedReduction& task, int multiprocessors, SegmentTable& table);
 
-/// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8
-/// for int8, …
+/// Returns the real type whose sums give, component by component, the sums of `dtype`: float32 for complex64,
+/// uint8 for int8, …
 [[nodiscard]] DType summed_as(DType dtype) noexcept;
-/// The type a task's kernel takes its elements for.
+/// Returns the type as which a task's kernel takes its elements.
 [[nodiscard]] inline DType component_of(const OrderedReduction& task) noexcept {
   return task.reducing.kind == ReduceKind::sum ? summed_as(task.dtype) : task.dtype;
 }

@@ -10,7 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
-/// The types that kernels for sums, and for other reductions, are compiled for.
+/// Lists the types that kernels for sums, and for other reductions, are compiled for.
 namespace tutti::backend::cuda {
 
 /// Calls `visitor.operator()<T>()` with the component type of `dtype`'s sums: the types `summed_as` returns,
@@ -45,7 +45,7 @@ cudaError_t visit_summed(DType dtype, Visitor&& visitor) {
   }
 }
 
-/// Likewise with the element type itself, as other operations see signs and complex numbers.
+/// Calls `visitor` with the element type itself, as other operations depend on signs and complex numbers.
 template <class Visitor>
 cudaError_t visit_reduced(DType dtype, Visitor&& visitor) {
   switch (dtype) {

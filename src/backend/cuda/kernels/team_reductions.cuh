@@ -11,7 +11,7 @@
 
 namespace tutti::backend::cuda {
 
-/// Every warp finds its tile's operands once and keeps their addresses here.
+/// Addresses of the tile's operands, which every warp finds once.
 extern __shared__ const std::byte* found_operands[];
 
 /// The second half of a team's round that combines by `Op`.

@@ -6,13 +6,14 @@
 
 #include <cstdint>
 
-/// What the kernel for a team's round is told, as one blob: the addresses of all windows, the numbers of the
-/// readers and of the sources, the addresses it gives, the table of what is put, the table of what is copied
-/// or added, and the same two of its relay. Everything here runs on the host and needs no GPU.
+/// Builds the argument table of the kernel for a team's round, as one blob: the addresses of all windows, the
+/// numbers of the readers and of the sources, the addresses it exposes, the table of what is put, the table
+/// of what is copied or added, and the same two of its relay. Everything here runs on the host and needs no
+/// GPU.
 namespace tutti::backend::cuda {
 
-/// Where in the blob things are; passed by value beside it. The windows come first, the sources directly
-/// after the readers.
+/// The positions of parts in the blob; passed by value beside it. The windows come first, the sources
+/// directly after the readers.
 struct TeamShape {
   TableShape puts;
   TableShape gets;
@@ -26,7 +27,7 @@ struct TeamShape {
   std::uint32_t reader_count = 0;
   std::uint32_t source_count = 0;
 
-  /// The addresses that are given come after the sources.
+  /// Returns the position of the exposed addresses, which come after the sources.
   [[nodiscard]] TUTTI_HOST_DEVICE std::uint32_t exposed_offset() const {
     constexpr std::uint32_t numbers_per_address = sizeof(std::byte*) / sizeof(std::uint32_t);
     const std::uint32_t numbers = reader_count + source_count;
@@ -39,14 +40,14 @@ struct TeamTable : TableBlob {
   TeamShape shape;
 };
 
-/// Bytes of a message in a tile of a low-latency round, whose tiles are all alike and as small as can be: 16
-/// bytes for each lane, or what lanes have of wide lines.
+/// Returns the bytes of a message in a tile of a low-latency round, whose tiles are all alike and as small as
+/// possible: 16 bytes for each lane, or what lanes have of wide lines.
 [[nodiscard]] TUTTI_HOST_DEVICE constexpr std::uint32_t low_latency_tile(TeamLines lines) noexcept {
   return lines == TeamLines::narrow ? smallest_tile : smallest_tile / 128 * 120;
 }
 
-/// Blocks of the kernel are of this many warps, but a block that is alone may be of fewer. With the 80
-/// registers that sums need, two such blocks fit on a multiprocessor.
+/// The number of warps in a block; a single block may have fewer. With the 80 registers that sums need, two
+/// such blocks fit on a multiprocessor.
 inline constexpr std::uint32_t team_warps_per_block = 12;
 inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
 
@@ -58,11 +59,11 @@ struct TeamGrid {
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table);
-/// Blocks of a grid: no more than multiprocessors, or than the task may hold, or than leave room for as many
-/// of each other team on the device.
+/// Returns the most blocks of a grid: no more than multiprocessors, or than the task may hold, or than leave
+/// room for as many of each other team on the device.
 [[nodiscard]] std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
                                         std::uint32_t most_multiprocessors) noexcept;
-/// One warp for each tile as far as that goes.
+/// Returns a grid with one warp for each tile, as far as possible.
 [[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
                                 std::uint32_t most_multiprocessors = all_multiprocessors) noexcept;
 
