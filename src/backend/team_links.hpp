@@ -44,8 +44,8 @@ struct LinkMessage {
   std::byte* address = nullptr;  ///< own memory; read only if the message is sent
   std::uint64_t bytes = 0;
   std::uint32_t dtype = 0;  ///< a DType, the same on both sides
-  /// For a received message: the address of `address` for the sender's device, aligned to 16 bytes on GPUs;
-  /// nullptr: none.
+  /// The address by which the sender's device finds `address` of a received message, aligned to 16 bytes on
+  /// GPUs; nullptr: none.
   std::byte* invited_to = nullptr;
 };
 

@@ -77,7 +77,7 @@ class Mirror {
     std::uint32_t finished = 0;
     friend bool operator==(const MemberProgress&, const MemberProgress&) = default;
   };
-  /// How much of a mailbox has been sent.
+  /// The part of a mailbox that has been sent.
   struct Mail {
     std::atomic<std::uint64_t> written{0};
     std::uint64_t read = 0;

@@ -40,7 +40,7 @@ struct TeamSettings {
   bool is_posted = true;
 };
 
-/// What the ranks that form a team have told one another.
+/// The information that the ranks that form a team have exchanged.
 struct Introductions {
   Membership membership;
   std::vector<pid_t> process_numbers;    ///< by rank; each as its rank counts

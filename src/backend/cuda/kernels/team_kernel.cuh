@@ -14,40 +14,40 @@
 
 #include <cuda_runtime.h>
 
-/// A member's part in a round of a team as one kernel.
+/// Runs a member's part in a round of a team as one kernel.
 ///
-/// Blocks wait: for other devices, and the last of them to come to the middle speaks for all. So none may
-/// keep another from starting, be it of another team of this process. Each multiprocessor has room for two,
+/// Blocks wait for other devices, and the last of them to reach the middle acts for all. So none may keep
+/// another from starting, not even one of another team of this process. Each multiprocessor has room for two,
 /// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
 /// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
 /// over. A grid that lets the next one in has at most half of what it may have, and so has the next one; no
 /// third one comes before the first is over. (Kernels that were queued, or captured, when there were fewer
-/// teams have larger shares.) How many blocks other members' grids have does not matter: blocks of different
-/// devices know nothing of one another.
+/// teams have larger shares.) The sizes of other members' grids do not matter, as blocks of different devices
+/// are independent.
 ///
-/// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
-/// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
-/// to `arrived` with release and acquire at the scope of the device; the block that comes last acquires what
-/// all others have released, and its first warp, in step with its first thread, sets the flags behind a
-/// release fence at system scope. What a fence orders includes what its thread has observed of others, also
-/// across scopes. The reader's side: a thread of each block loads the flag with acquire at system scope,
-/// which drops what the multiprocessor has cached; a barrier then lets the block's other threads read.
-/// They read with ordinary loads: `__ldg`, or pointers marked `__restrict__`, would allow the cache for data
-/// that never changes, which acquire does not drop. That a slot has been read before others are told is the
-/// same argument in the other direction: no later store passes a release fence.
+/// Bytes put by many threads are visible to a reader of the flag that is set after them, by happens-before:
+/// each thread's stores come before a barrier of its block; after that, the first thread adds to `arrived`
+/// with release and acquire at the scope of the device; the block that comes last acquires what all others
+/// have released, and its first warp, in step with its first thread, sets the flags behind a release fence at
+/// system scope. What a fence orders includes what its thread has observed of others, also across scopes. On
+/// the reader's side, a thread of each block loads the flag with acquire at system scope, which drops what
+/// the multiprocessor has cached; a barrier then lets the block's other threads read. They read with ordinary
+/// loads: `__ldg`, or pointers marked `__restrict__`, would allow the cache for data that never changes,
+/// which acquire does not drop. The same argument in the other direction shows that a slot has been read
+/// before others are told: no later store passes a release fence.
 ///
-/// In a direct round nothing is put, and a fence at its end would only wait for stores that are nobody else's
-/// business. The memory that is given was written by kernels that are over. Its address comes in a line, with
-/// the number of the round, which is stored behind a release fence and loaded with acquire. So does a second
-/// one. (Further addresses lie in the slot, behind a fence.) That memory has been read before others are told
-/// needs no fence: a thread has stored what it has made of what it has read, so the reads are over, before it
-/// comes to a barrier. Who writes to what others gave has fences at its end, as where something is put; and
-/// so has who sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders
-/// nothing.
+/// In a direct round nothing is put, and a fence at its end would only wait for stores that concern nobody
+/// else. The exposed memory was written by kernels that are over. Its address comes in a line, with the
+/// number of the round, which is stored behind a release fence and loaded with acquire. So does a second one.
+/// (Further addresses are in the slot, behind a fence.) No fence is needed to ensure that memory has been
+/// read before others are told: a thread has stored results made of what it has read, so the reads are over,
+/// before it comes to a barrier. A member that writes to exposed memory has fences at its end, as where
+/// something is put, and so has one that sets a flag for the host. Counting in memory of the device
+/// (`TeamCounters::done`) orders nothing.
 ///
-/// A member that gives up while others may still come to write to its memory takes back what it gave them. A
-/// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for
-/// ever.
+/// A member that gives up while others may still write to its memory withdraws the addresses that it has
+/// exposed. A kernel that has begun to write has everything it needs, and is soon over: the member waits for
+/// it, but not for ever.
 namespace tutti::backend::cuda {
 
 // The parts of `TeamCounters::arrived`.
@@ -55,24 +55,25 @@ inline constexpr std::uint32_t middle_step = 1;
 inline constexpr std::uint32_t end_step = 1U << 16U;
 static_assert(most_team_blocks < end_step / 2);
 
-/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`): once
-/// all blocks of the other have ended, or let it in. Nothing of memory may be touched before this returns,
-/// but parameters may.
+/// Waits for the kernel before in the stream: a kernel may be launched before that is over
+/// (`LaunchSite::is_dependent`), once all of its blocks have ended, or let the next in. Before this returns,
+/// parameters may be read, but no memory.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
-/// By all blocks, behind `wait_for_kernel_before`, so that no more than two kernels of a stream are there at
-/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::fits_twice`.
+/// Lets the next kernel of the stream in. Called by all blocks after `wait_for_kernel_before`, so that no
+/// more than two kernels of a stream are there at once. The next one's blocks take room while this one's
+/// still have theirs: see `TeamGrid::fits_twice`.
 __device__ inline void let_next_kernel_in() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/// Called by the first warp of each block after a barrier of the block: true in the block that comes last,
-/// which then sees what all have done, if that `is_ordered`.
+/// Returns true in the block that comes last, which then sees what all have done, if that `is_ordered`.
+/// Called by the first warp of each block after a barrier of the block.
 __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step, bool is_ordered = true) {
   if (gridDim.x == 1) return true;
   std::uint32_t before = 0;
@@ -86,26 +87,26 @@ __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step,
   return before / step % (end_step / 2) == gridDim.x - 1;
 }
 
-/// `gave_up`, of any thread of the block: it stops, and so do all kernels of the team that come later. Blocks
-/// that have not given up may run on, but the last to arrive never comes, and nobody is told anything.
+/// Stops the block if any of its threads gave up, and with it all later kernels of the team. Blocks that have
+/// not given up may run on, but the last to arrive never comes, and nobody is told anything.
 __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
   if (threadIdx.x == 0) give_up(counters);
   return true;
 }
 
-/// Whether everyone has finished the round whose slots or inboxes a round uses again.
+/// Checks that all members have finished the round whose slots or inboxes a round reuses.
 class SlotCredit {
  public:
-  /// Looks at the flags of the first members. Each lane has one of them.
+  /// Loads the flags of the first members, one by each lane.
   __device__ explicit SlotCredit(const TeamArguments& task, std::byte* own_window, bool is_needed)
       : task_(task), own_window_(own_window) {
     const std::uint32_t lane = threadIdx.x % warp_lanes;
     if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
   }
 
-  /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
-  /// for all its threads. Who may have to wait does what it `must_do_before`.
+  /// Waits for the members, by one warp. The result, false if the abort word is set before, or `gave_up`, is
+  /// the same for all its threads. Calls `must_do_before` if it may have to wait.
   template <class Work>
   __device__ bool wait(std::uint32_t round, bool gave_up, const Work& must_do_before) const {
     const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
@@ -125,7 +126,7 @@ class SlotCredit {
   }
 
  private:
-  /// The member's own earlier kernels are over.
+  /// Returns true for other members: the member's own earlier kernels are over.
   [[nodiscard]] __device__ bool is_other(std::uint32_t member) const {
     return member < task_.layout.members && member != task_.member;
   }
@@ -138,10 +139,10 @@ class SlotCredit {
   std::uint32_t seen_ = 0;
 };
 
-/// So many members' first addresses are kept at hand, in shared memory.
+/// The number of members whose first addresses are kept at hand, in shared memory.
 inline constexpr std::uint32_t most_at_hand = warp_lanes;
 
-/// Where places are in this kernel's run.
+/// Finds places in this kernel's run.
 struct TeamSources {
   const TeamPart& part;
   std::uint64_t shift;          ///< of the round's slots
@@ -162,7 +163,7 @@ struct TeamSources {
     const bool is_in_line = index < TeamWindowLayout::exposed_lines;
     if (is_in_line && member < most_at_hand)
       return index == 0 ? at_hand[member].first : at_hand[member].second;
-    // It lies in the own window. Its address is found anew each time: registers are scarce.
+    // The address is in the own window. It is computed anew each time, as registers are scarce.
     if (is_in_line) {
       const TeamLine line = load_line(part.exposed_line(part.task.member, member, index));
       return reinterpret_cast<const std::byte*>(line.data);
@@ -186,8 +187,8 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const SlotCredit credit(task, own, is_first_warp && (puts || exposes));
-  // The fence lets whoever reads the lines of `expose` see what the kernels before have written. It is here,
-  // and not right before these lines, so that its time and that of the loads above are one.
+  // The fence lets readers of the lines of `expose` see what the kernels before have written. It is here, and
+  // not right before these lines, so that its time and that of the loads above are one.
   if (exposes && is_first_warp) part.fence();
   bool gave_up = state.gave_up;
   if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
@@ -211,7 +212,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     __syncthreads();
     if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) end_first_half();
   } else if (is_first_warp && blockIdx.x == 0) {
-    // Nothing to put: whatever the readers wait for, the stream has done before.
+    // Nothing is put: whatever the readers wait for, the stream has done before.
     if (exposes) {
       gave_up = !credit.wait(part.round(), gave_up);
       if (gave_up && threadIdx.x == 0) give_up(task.counters);
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   }
   if (!has_second_half) return;
 
-  // The last threads wait, as the first may still be telling.
+  // The last threads wait, as the first may still be publishing.
   __shared__ FirstExposed at_hand[most_at_hand];
   const auto* const sources =
       reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     }
   }
   if (block_gives_up(gave_up, task.counters)) {
-    if (is_first_warp && !state.gave_up) part.withdraw();  // else it has given nothing
+    if (is_first_warp && !state.gave_up) part.withdraw();  // otherwise nothing is exposed
     return;
   }
   const TeamSources where{part, shift, at_hand};
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     part.end(part.readers_told());
 }
 
-/// Launches a kernel of a team, which takes a table as `visit_table` finds it, and `TeamArguments`.
+/// Launches a kernel of a team, which takes a table as from `visit_table`, and `TeamArguments`.
 inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
                                       const void* table, const TeamShape& shape,
                                       std::size_t shared_bytes_per_warp = 0) {

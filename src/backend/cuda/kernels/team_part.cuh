@@ -11,11 +11,11 @@
 
 #include <cuda_runtime.h>
 
-/// What a kernel of a team is told, and what a member's part in a round does for it: waits for flags and sets
-/// them, gives memory and takes it back. (`team_kernel.cuh` says what is ordered by that.)
+/// Contains the arguments of a team's kernel, and what a member's part in a round does: it waits for flags
+/// and sets them, exposes memory and withdraws it. (`team_kernel.cuh` says what this orders.)
 namespace tutti::backend::cuda {
 
-/// What the kernel is told besides the table.
+/// The kernel's arguments besides the table.
 struct TeamArguments {
   TeamShape shape;
   std::uint32_t member;
@@ -26,7 +26,7 @@ struct TeamArguments {
   std::uint32_t done_value;
   std::uint32_t round;
   std::uint32_t finished;
-  std::uint64_t call;  ///< as `TeamRecord` has it, and so with the mark of its rounds
+  std::uint64_t call;  ///< as in `TeamRecord`, including the mark of its rounds
   std::uint32_t exposed_count;
   std::uint32_t most_exposed;
   std::uint32_t input_count;
@@ -36,10 +36,10 @@ struct TeamArguments {
   bool writes_exposed;
   bool ends_call;
   bool notes_call;     ///< in the record that `counters` has
-  bool notes_waits;    ///< likewise: the call is captured
+  bool notes_waits;    ///< in the record that `counters` has: the call is captured
   bool counts_done;    ///< in `counters`
-  bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
-  bool lets_next_in;   ///< of a low-latency round, by `let_next_in`
+  bool tells_at_once;  ///< in a low-latency round: this kernel publishes to all how far it has come
+  bool lets_next_in;   ///< in a low-latency round, by `let_next_in`
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
@@ -83,8 +83,8 @@ __device__ inline TeamWait wait_of(const TeamArguments& task) {
   return {task.abort, task.notes_waits ? waits : nullptr};
 }
 
-/// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
-/// from the start. That is looked at only after the flag, so that both can be loaded at once.
+/// Returns true once the flag has reached `value`; false if the abort word is set before, or `gave_up` from
+/// the start. The abort word is checked only after the flag, so that both can be loaded at once.
 __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, const TeamWait& team,
                                      bool gave_up) {
   const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
@@ -95,7 +95,7 @@ __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, const
   return true;
 }
 
-/// Waits as `wait_for_flag` does, for a flag that says of which round, and of whose call, it is.
+/// Waits like `wait_for_flag`, for a flag that has the number of a round and the mark of its call.
 __device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, const TeamWait& team,
                                       bool gave_up) {
   const RoundWord word(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)));
@@ -107,28 +107,28 @@ __device__ inline bool wait_for_round(std::byte* flag, std::uint64_t round, cons
   return true;
 }
 
-/// What `TeamCounters` says at the beginning of a kernel, read at once.
+/// The contents of `TeamCounters` at the beginning of a kernel, read at once.
 struct TeamState {
   std::uint64_t rounds;
-  bool gave_up;  ///< the same for all threads but in a kernel some of whose blocks have given up
+  bool gave_up;  ///< the same for all threads, except in a kernel some of whose blocks have given up
 };
 __device__ inline TeamState load_state(const TeamCounters* counters) {
   static_assert(offsetof(TeamCounters, gave_up) == offsetof(TeamCounters, rounds) + sizeof(std::uint64_t));
   const ulonglong2 words = __ldcg(reinterpret_cast<const ulonglong2*>(&counters->rounds));
   return {words.x, static_cast<std::uint32_t>(words.y) != 0};
 }
-/// All kernels of the team that come later do nothing.
+/// Makes all later kernels of the team do nothing.
 __device__ inline void give_up(TeamCounters* counters) {
   DeviceWord(counters->gave_up).store(1, ::cuda::memory_order_relaxed);
 }
 
-/// The first addresses that a member gives; the second is one if there is one.
+/// The first addresses that a member exposes; the second is valid if there is one.
 struct FirstExposed {
   const std::byte* first;
   const std::byte* second;
 };
 
-/// The part, as it is in this kernel's run.
+/// The part in this kernel's run.
 struct TeamPart {
   const TeamArguments& task;
   const std::byte* table;
@@ -137,16 +137,17 @@ struct TeamPart {
   [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
     return reinterpret_cast<std::byte* const*>(table)[member];
   }
-  /// Modulo 2^32.
+  /// Returns the rounds of the calls before, modulo 2^32.
   [[nodiscard]] __device__ std::uint32_t base() const { return static_cast<std::uint32_t>(rounds); }
   [[nodiscard]] __device__ std::uint32_t round() const { return base() + task.round; }
-  /// As lines and flags carry it.
+  /// Returns the number of this round in lines and flags.
   [[nodiscard]] __device__ std::uint64_t number() const { return number_of(task.round); }
   [[nodiscard]] __device__ std::uint64_t number_of(std::uint32_t round_of_call) const {
     return rounds + (TeamRecord::mark_in(task.call) + round_of_call);
   }
 
-  /// By one warp, behind a fence that orders what the kernels before have written.
+  /// Exposes the addresses to the readers. Called by one warp, behind a fence that orders what the kernels
+  /// before have written.
   __device__ void expose(std::uint64_t shift) const {
     constexpr std::uint32_t lines = TeamWindowLayout::exposed_lines;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
@@ -167,7 +168,8 @@ struct TeamPart {
                  {exposed[i / lines * count + index], number() | mark});
     }
   }
-  /// By one warp of a member that has given up, if others may write to its memory.
+  /// Withdraws the exposed addresses of a member that has given up, if others may write to its memory. Called
+  /// by one warp.
   __device__ void withdraw() const {
     constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
     if (task.exposed_count == 0 || !task.writes_exposed) return;
@@ -175,7 +177,7 @@ struct TeamPart {
     const std::uint32_t lane = threadIdx.x % warp_lanes;
     const auto* const exposed = reinterpret_cast<const std::uint64_t*>(table + task.shape.exposed_offset());
     for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
-      // Who has begun to write may look at the addresses again, but not at their round.
+      // A kernel that has begun to write may read the addresses again, but not their round.
       for (std::uint32_t index = 0; index < TeamWindowLayout::exposed_lines && index < task.exposed_count;
            ++index)
         store_line(exposed_line(readers[i], task.member, index),
@@ -192,13 +194,13 @@ struct TeamPart {
     }
     __syncwarp();
   }
-  /// Where a member's window has an address that `from` gives.
+  /// Returns the line in a member's window for an address that `from` exposes.
   [[nodiscard]] __device__ std::byte* exposed_line(std::uint32_t member, std::uint32_t from,
                                                    std::uint32_t index) const {
     return window(member) + task.layout.exposed_line_offset(from, round(), index);
   }
-  /// The first addresses that a source gives, once they have come; nullptr first if the abort word is set
-  /// before, or `gave_up`. Both lines are loaded at once.
+  /// Waits for the first addresses that a source exposes, and returns them; the first is nullptr if the abort
+  /// word is set before, or `gave_up`. Both lines are loaded at once.
   [[nodiscard]] __device__ FirstExposed wait_for_exposed(std::uint32_t source, bool gave_up) const {
     static_assert(TeamWindowLayout::exposed_lines == 2);
     constexpr std::uint64_t more = TeamWindowLayout::more_are_exposed;
@@ -216,7 +218,7 @@ struct TeamPart {
       if (gave_up || (is_turn_to_look(polls) && wait.is_aborted())) return {};
     }
   }
-  /// By one warp: waits until all readers have finished. The result is the same for all its threads.
+  /// Waits until all readers have finished. The result is the same for all threads of the warp that calls it.
   [[nodiscard]] __device__ bool wait_for_readers() const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     bool gave_up = false;
@@ -227,7 +229,7 @@ struct TeamPart {
     return __all_sync(~0U, !gave_up);
   }
 
-  // What it tells, one after another: the readers, everyone, its own rank.
+  // Publishing has this order: the readers, all members, its own rank.
   [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
   [[nodiscard]] __device__ std::uint32_t everyone_told() const {
     return task.shape.reader_count + task.layout.members;
@@ -235,11 +237,12 @@ struct TeamPart {
   [[nodiscard]] __device__ std::uint32_t all_told() const {
     return everyone_told() + (task.done != nullptr ? 1 : 0);
   }
-  /// Whether others look at what this part has written.
+  /// Returns true if others read what this part has written.
   [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_exposed; }
-  /// Whether what the blocks have done comes before what the last of them tells.
+  /// Returns true if what the blocks have done must be visible before what the last of them publishes.
   [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
-  /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
+  /// Ends the part, by one warp: publishes from `begin` on, once the members to whom memory was exposed have
+  /// read.
   __device__ void end(std::uint32_t begin, bool tells_everyone = true) const {
     if (writes_for_others()) fence();
     if (tells_everyone) tell(begin, everyone_told());
@@ -259,7 +262,7 @@ struct TeamPart {
   static __device__ void fence() {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
   }
-  /// By one warp, behind a fence if there is something to order.
+  /// Sets the flags from `begin` to `end`, by one warp, behind a fence if there is something to order.
   __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
@@ -273,25 +276,25 @@ struct TeamPart {
       }
     }
   }
-  /// By one warp: what all kernels before have done. Nothing needs to be fenced: they are over.
+  /// Publishes what all kernels before have done, by one warp. No fence is needed: they are over.
   __device__ void tell_before() const {
     const std::uint32_t value = round() - 1;
     for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += warp_lanes)
       set(window(other) + task.layout.finished_offset(task.member), value);
   }
-  /// Whether this kernel tells everyone how far it has come. Otherwise the next one does.
+  /// Returns true if this kernel publishes to all members how far it has come; otherwise the next one does.
   [[nodiscard]] __device__ bool tells_at_once() const {
     return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base() + task.finished);
   }
   static __device__ void set(std::byte* flag, std::uint32_t value) {
     SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
   }
-  /// Tells which round this is.
+  /// Sets the flag to the number of this round.
   __device__ void set_round(std::byte* flag) const {
     RoundWord(*reinterpret_cast<std::uint64_t*>(flag + offsetof(SharedFlag, round)))
         .store(number(), ::cuda::memory_order_relaxed);
   }
-  /// By one thread, which waits for nothing: notes which call the member is in.
+  /// Notes which call the member is in. Called by one thread, which waits for nothing.
   __device__ void note_call() const {
     if (!task.notes_call) return;
     TeamRecord::Call& place = task.counters->record.calls[(base() + 1) % TeamRecord::history];
@@ -301,9 +304,9 @@ struct TeamPart {
       DeviceWord(*reinterpret_cast<std::uint32_t*>(&task.counters->record.latest_round))
           .store(round(), ::cuda::memory_order_relaxed);
   }
-  /// By the first thread of each block, when all of the block have read the counters: true in the block that
-  /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have
-  /// read what they have used, so nothing else is ordered by this.
+  /// Returns true in the block that comes last, which may then write the counters. Called by the first thread
+  /// of each block, when all of the block have read them. Threads have read what they have used, so nothing
+  /// else is ordered by this.
   [[nodiscard]] __device__ bool has_begun_last() const {
     if (gridDim.x == 1) return true;
     return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
@@ -313,8 +316,8 @@ struct TeamPart {
                   offsetof(TeamCounters, done) == offsetof(TeamCounters, parts_done) + sizeof(std::uint32_t));
     return reinterpret_cast<std::uint32_t*>(&task.counters->parts_done) + 1;
   }
-  /// By the first thread of each block at its end, where blocks do not end in common: what they add makes one
-  /// step of `done` from `before` to the value that is asked for, once the last has added. None waits for the
+  /// Adds to `done`, by the first thread of each block at its end, where blocks do not end in common: the
+  /// sums make one step from `before` to the wanted value once the last has added. Nobody waits for the
   /// result.
   __device__ void count_done(std::uint32_t before) const {
     std::uint64_t share = 1;
@@ -326,7 +329,7 @@ struct TeamPart {
     static_cast<void>(DoneWord(*reinterpret_cast<std::uint64_t*>(&task.counters->parts_done))
                           .fetch_add(share, ::cuda::memory_order_relaxed));
   }
-  /// For the next kernel, when all blocks have read the counters.
+  /// Resets the counters for the next kernel, when all blocks have read them.
   __device__ void close() const {
     if (threadIdx.x != 0) return;
     task.counters->arrived = 0;
