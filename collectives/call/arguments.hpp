@@ -19,8 +19,8 @@
 
 namespace tutti::collectives {
 
-/// What messages call an argument: "tensor", "out[3]", "out[3][7]". Made into text only when something is
-/// wrong, because there may be thousands of tensors. Refers to `argument`, which is a literal or lives as
+/// The name of an argument in messages: "tensor", "out[3]", "out[3][7]". Made into text only when something
+/// is wrong, because there may be thousands of tensors. Refers to `argument`, which is a literal or lives as
 /// long as the call.
 struct Name {
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -47,8 +47,8 @@ struct fmt::formatter<tutti::collectives::Name> : fmt::formatter<std::string_vie
 
 namespace tutti::collectives {
 
-/// Whether the library allocated the tensor's memory, and the tensor stays inside: then nothing need be
-/// looked up.
+/// Returns true if the library allocated the tensor's memory, and the tensor stays inside: then nothing need
+/// be looked up.
 [[nodiscard]] inline bool is_believed(const Tensor& tensor) noexcept {
   const Storage* const storage = tensor.storage().get();
   if (storage == nullptr || !tensor.defined() || !storage->is_library_memory()) return false;
@@ -59,12 +59,12 @@ namespace tutti::collectives {
          data <= begin + (storage->bytes() - bytes);
 }
 
-/// Whether the tensor is believed, dense, and on `device`, which is not the host: then it passes every check
-/// of a single operand. In lists of thousands nearly all are, and are told by this alone.
+/// Returns true if the tensor is believed, dense, and on `device`, which is not the host: then it passes
+/// every check of a single operand. In lists of thousands nearly all are, and are told by this alone.
 [[nodiscard]] inline bool is_plain(const Tensor& tensor, Device device) noexcept {
   return is_believed(tensor) && tensor.device() == device && !device.is_host() && tensor.layout()->is_dense();
 }
-/// Whether it is also laid out as `pattern`: then it goes with that as it is.
+/// Returns true if it is also laid out as `pattern`: then it goes with that as it is.
 [[nodiscard]] inline bool is_plain_as(const Tensor& pattern, const Tensor& tensor, Device device) noexcept {
   return is_plain(tensor, device) && *tensor.layout() == *pattern.layout();
 }
@@ -150,9 +150,9 @@ class Arguments {
   void compiled_for(const ReduceOp& operation, DType dtype, Device device) const;
   /// `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
-  /// Of a workload: one element type for each tensor of the list, or none.
+  /// Checks a workload: one element type for each tensor of the list, or none.
   void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;
-  /// Of a workload: how many tensors its list has; none where the collective takes no lists.
+  /// Checks the number of tensors in a workload's list; none where the collective takes no lists.
   void tensor_bytes(std::size_t count, Collective collective) const;
   /// One stream of each of the `devices`, or none; there is one for every `owner`.
   void streams(StreamList streams, std::span<const Device> devices, std::string_view owner) const;

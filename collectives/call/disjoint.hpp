@@ -13,7 +13,7 @@
 /// them: the usual case is recognised while the tensors are checked anyway.
 namespace tutti::collectives {
 
-/// Whether an output may be exactly an input.
+/// Says if an output may be exactly an input.
 enum class InPlace : std::uint8_t {
   forbidden,
   allowed,
@@ -33,7 +33,7 @@ struct Named {
   [[nodiscard]] Name name(std::size_t index) const;
 };
 
-/// Whether all that one tensor reaches lies before, or behind, all of the other.
+/// Returns true if all that one tensor reaches lies before, or behind, all of the other.
 [[nodiscard]] inline bool lie_apart(const Tensor& a, const Tensor& b) noexcept {
   const auto begin_of_a = reinterpret_cast<std::uintptr_t>(a.data());
   const auto begin_of_b = reinterpret_cast<std::uintptr_t>(b.data());
@@ -69,8 +69,8 @@ class MemoryRuns {
   /// be the same input.
   void add_in_place() { inputs_are_written_ = true; }
 
-  /// Whether no run of outputs meets another run: then no output overlaps anything. False also if there are
-  /// more runs than it pays to compare. Ends the collection.
+  /// Returns true if no run of outputs meets another run: then no output overlaps anything. False also if
+  /// there are more runs than it pays to compare. Ends the collection.
   [[nodiscard]] bool are_disjoint();
 
  private:

@@ -12,11 +12,11 @@
 
 namespace tutti::collectives {
 
-/// Whether both layouts are dense and order their elements alike, so that equal indices have equal byte
-/// offsets.
+/// Returns true if both layouts are dense and order their elements alike, so that equal indices have equal
+/// byte offsets.
 [[nodiscard]] bool same_order(const Layout& a, const Layout& b);
 
-/// What becomes of operands whose bytes do not lie as the plan needs them.
+/// Says what becomes of operands whose bytes do not lie as the plan needs them.
 enum class PackingPolicy : std::uint8_t {
   copy,    ///< through a dense temporary, on the tensor's own device
   refuse,  ///< Error(invalid_argument): a persistent collective is bound to the caller's buffers
@@ -57,7 +57,7 @@ class Packing {
   void check_output(const Tensor& output, const Layout& layout, const Name& name, const Stream& stream);
   /// Queues the copies from stand-ins to outputs.
   void unpack();
-  /// Whether `unpack` has something to do.
+  /// Returns true if `unpack` has something to do.
   [[nodiscard]] bool has_outputs() const noexcept { return !outputs_.empty(); }
 
  private:

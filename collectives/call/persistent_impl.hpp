@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What a persistent collective launches.
+/// The work that a persistent collective launches.
 class PersistentCollective::Impl {
  public:
   Impl() = default;

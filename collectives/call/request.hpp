@@ -16,7 +16,7 @@
 
 namespace tutti::collectives {
 
-/// What a call asks for, of one process or of a team, in numbers: no addresses, no streams. With lanes and
+/// Describes a call of one process or of a team in numbers, without addresses and streams. With lanes and
 /// options it is all that a plan depends on.
 struct Request {
   Collective collective = Collective::barrier;
@@ -26,11 +26,11 @@ struct Request {
   ReduceKind reduce_kind = ReduceKind::sum;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
-  /// Of copies: the bytes of each column of an input (of unequal parts, as said there), then, ascending, the
+  /// Copies have the bytes of each column of an input (of unequal parts, as said there), then, ascending, the
   /// buffers of outputs that are left alone; in a team they are left alone by the copy of their own member's
   /// input. (Of an exchange, these outputs are the inputs.)
-  /// Of sums: for each column the number of elements of an input, and their type.
-  /// Of scatter and gather: rows and bytes of a row of the whole, then for each part its offset in the row
+  /// Sums have for each column the number of elements of an input, and their type.
+  /// Scatter and gather have rows and bytes of a row of the whole, then for each part its offset in the row
   /// and its bytes there.
   std::vector<std::uint64_t> shape{};
   /// Where members' parts of the one column differ in length; else empty. Of an all_gather the bytes of each
@@ -55,7 +55,7 @@ struct Request {
   void leave_alone_in_team(std::size_t members, std::size_t member, std::size_t column) {
     leave_alone((members + member) * columns + column);
   }
-  /// Whether some of that output of copies stays as it is.
+  /// Returns true if some of that output of copies stays as it is.
   [[nodiscard]] bool is_left_alone(std::uint64_t output) const {
     return !traits_of(collective).reduces &&
            std::binary_search(shape.begin() + static_cast<std::ptrdiff_t>(columns), shape.end(), output);
@@ -74,8 +74,8 @@ struct Request {
     shape.push_back(offset);
     shape.push_back(bytes);
   }
-  /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered,
-  /// or its parts differ in length.
+  /// Returns the bytes of one member's tensors, where all have such, or of the whole, where it is scattered
+  /// or gathered, or its parts differ in length.
   [[nodiscard]] std::uint64_t bytes() const;
   /// How many numbers `add_to` adds.
   [[nodiscard]] std::size_t words() const noexcept { return 4 + shape.size() + parts.size(); }
@@ -104,7 +104,7 @@ void leave_own_copies_alone(Request& request, std::size_t members, std::size_t r
 
 /// Completes a problem whose collective, lanes, homes and root are set: places, flows, reductions, shape.
 ///
-/// What one process does alone has a row of operands for each that takes part: the source of a broadcast or
+/// A call of one process has a row of operands for each that takes part: the source of a broadcast or
 /// scatter first, the result of a sum or gather last. A team has a row of inputs for each member, then a row
 /// of outputs for each.
 void describe(const Request& request, transport::Problem& problem);

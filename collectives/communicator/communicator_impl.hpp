@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// What a communicator is made of, from its options to its end.
+/// The parts of a communicator, from its options to its end.
 class CommunicatorCollectives::Impl {
  public:
   /// `beside`: is made in a call of another communicator's.

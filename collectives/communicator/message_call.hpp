@@ -49,9 +49,9 @@ class LinkCall final : public TeamTurn {
   /// The sides of messages inside this process, in order; those from one member to another stand together.
   void pair_up();
   void pack();
-  /// What stays inside this process.
+  /// Messages that stay inside this process.
   void collect_inside();
-  /// What goes to other ranks, and comes from them.
+  /// Messages to other ranks and from them.
   void collect_transfers();
   /// The shape of what has been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;

@@ -17,7 +17,7 @@ class PartsAndWholes {
  public:
   enum class Wholes : std::uint8_t { inputs, outputs };
 
-  /// What is given outlives this.
+  /// The arguments outlive this.
   PartsAndWholes(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, Wholes wholes,
                  const std::optional<PartSizes>& sizes);
 
@@ -32,7 +32,7 @@ class PartsAndWholes {
  private:
   void check_parts();
   void check_parts_along(int dim);
-  /// Whether `part` lies in `whole` where that local member's belongs.
+  /// Returns true if `part` lies in `whole` where that local member's belongs.
   [[nodiscard]] bool is_in_place(const Tensor& part, const Tensor& whole, std::size_t local) const;
   void check_count(std::size_t i) const;
   void check_whole(std::size_t i, std::size_t t) const;

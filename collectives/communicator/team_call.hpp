@@ -69,8 +69,8 @@ struct PartsInRows {
 /// For each local member, a number of elements for each of all members.
 using SizeLists = ListOf<std::vector<std::int64_t>>;
 
-/// What local members' tensors have in common beside element types: their sizes, or, where they are taken as
-/// flat, the number of elements alone.
+/// The properties that local members' tensors share beside element types: their sizes, or, where they are
+/// taken as flat, the number of elements alone.
 enum class Likeness : std::uint8_t { sizes, elements };
 
 /// One call of a communicator: checks, signature, work, launch.
@@ -92,10 +92,10 @@ class TeamCall final : public TeamTurn {
   void set_root(int root);
   [[nodiscard]] std::size_t root() const noexcept { return root_; }
 
-  /// What the inputs are combined by, as all ranks give it.
+  /// Sets the operation that combines the inputs, which all ranks give alike.
   void set_operation(const ReduceOp& operation);
 
-  /// What all ranks must give alike, of a call without work or beside the lengths of parts.
+  /// Sets what all ranks must give alike in a call without work, or beside the lengths of parts.
   void set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim);
 
   /// Sets what a call without work or operation is made for, as all ranks say it.
@@ -137,8 +137,8 @@ class TeamCall final : public TeamTurn {
   // refers to outlives the call.
   void set_input_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
   void set_output_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
-  /// Of an exchange, in ascending order: the output is the input. That is copied before, unless the plan sees
-  /// to it that nothing is written before it has been sent.
+  /// Says of an exchange, in ascending order, that the output is the input. That is copied before, unless the
+  /// plan sees to it that nothing is written before it has been sent.
   void set_in_place(std::size_t local, std::size_t column) { in_place_.push_back({local, column}); }
 
   /// Plans, announces the call to the others, and enqueues its work, and behind it what `then` does on the
@@ -160,7 +160,7 @@ class TeamCall final : public TeamTurn {
   void show_list(std::span<const Tensor> tensors);
   /// Elements of each member's part.
   void show_parts(std::span<const std::int64_t> sizes);
-  /// Of a step that has begun: a local member's work uses `memory` besides what is set.
+  /// Keeps `memory`, which a local member's work in a step that has begun uses besides what is set.
   void keep(Tensor memory, std::size_t local) { kept_.push_back({std::move(memory), local}); }
   [[nodiscard]] backend::StreamRef stream_of(std::size_t local) const { return streams_[local]; }
   [[nodiscard]] Device device_of(std::size_t local) const { return context_.devices()[local]; }
@@ -169,10 +169,10 @@ class TeamCall final : public TeamTurn {
   /// Throws Error(unsupported) if the call is being captured, and the output is not contiguous.
   void check_dense_in_capture(const Tensor& output, const Name& name, std::size_t local);
 
-  /// Of a call that queues nothing. Returns its sequence number.
+  /// Posts a call that queues nothing, and returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
 
-  // What calls by `run_agreed` make use of.
+  // The functions that follow serve calls by `run_agreed`.
   void set_length(std::size_t local, std::uint64_t length) { signature_.lengths[local] = length; }
   [[nodiscard]] const transport::team::Membership& membership() const { return team_.membership(); }
   [[nodiscard]] Request& request() noexcept { return request_; }
@@ -180,7 +180,7 @@ class TeamCall final : public TeamTurn {
   [[nodiscard]] transport::team::TeamExchange exchange() {
     return transport::team::TeamExchange(team_, sequence_);
   }
-  /// What ranks have told one another does not agree: ends the team with Error(invalid_argument).
+  /// Ends the team, as what ranks have told one another does not agree, with Error(invalid_argument).
   [[noreturn]] void refuse_for_all(std::string_view what);
 
  private:
@@ -188,7 +188,7 @@ class TeamCall final : public TeamTurn {
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
   /// Members' own results need no copy of their own input that were not given, or are that input.
   void leave_own_copies_alone();
-  /// What an exchange of equal parts in place keeps is where it belongs.
+  /// Leaves the parts alone that an exchange of equal parts in place keeps, as they are where they belong.
   void leave_kept_parts_alone();
   void copy_inputs_in_place();
   enum class RowsTo : std::uint8_t { parts, whole };
@@ -213,7 +213,7 @@ class TeamCall final : public TeamTurn {
   template <class Work>
   void carry_out_posted(const Work& work);
   void keep_memory() const;
-  /// What tools are told of the call. `plan`: none where it queues nothing.
+  /// Describes the call to tools. `plan`: none where it queues nothing.
   [[nodiscard]] watching::WatchedCall watched(const transport::Plan* plan) const;
   [[nodiscard]] std::string call_in_words() const override { return to_string(signature_); }
 

@@ -29,8 +29,8 @@
 
 namespace tutti::collectives {
 
-/// What one call fills and the next one fills again, without asking for memory anew. Whoever holds the lock
-/// of the team's calls has it to itself, from `begin` to `let_go`.
+/// Memory that one call fills and the next one fills again, without asking for memory anew. Whoever holds the
+/// lock of the team's calls has it to itself, from `begin` to `let_go`.
 struct TeamScratch {
   /// Empties what the call before has left. (What it does not empty is written before it is read.)
   void begin() noexcept {
@@ -52,8 +52,8 @@ struct TeamScratch {
   LinkScratch links;             ///< of messages
 };
 
-/// What the calls of one communicator share: its team, who launches the team's rounds, and the plans that
-/// have been made for it. Calls of several threads take turns by the team's lock.
+/// The state that the calls of one communicator share: its team, who launches the team's rounds, and the
+/// plans that have been made for it. Calls of several threads take turns by the team's lock.
 class TeamContext {
  public:
   /// Collective over the exchange.
@@ -66,7 +66,7 @@ class TeamContext {
   void require_unbounded(const Arguments& arguments) const;
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
-  /// Of the local members.
+  /// Returns the devices of the local members.
   [[nodiscard]] const std::vector<Device>& devices() const noexcept { return devices_; }
   [[nodiscard]] transport::team::Team& team() noexcept { return team_; }
   [[nodiscard]] const transport::team::Team& team() const noexcept { return team_; }
@@ -85,12 +85,12 @@ class TeamContext {
   [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
   /// The plan of the call that is being made, from the cache if it was made before.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
-  /// Likewise of messages among all members, all of which are local, in a round.
+  /// Returns the plan of messages among all members, all of which are local, in a round.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(
       std::span<const transport::InsideMessage> messages);
 
   void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
-  /// Of the last call; empty strings before the first.
+  /// Returns the plan of the last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const {
     return last_plan_ == nullptr ? PlanSummary{} : last_plan_->summary;
   }

@@ -48,8 +48,8 @@ class TeamTurn {
     return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
   }
 
-  /// What is queued keeps its memory, even if the rest fails: `visit_all(visit)` calls `visit(tensor, local)`
-  /// for each tensor that is used on a local member's stream.
+  /// Keeps the memory of what is queued, even if the rest fails: `visit_all(visit)` calls `visit(tensor,
+  /// local)` for each tensor that is used on a local member's stream.
   template <class VisitAll>
   void keep_memory(const VisitAll& visit_all) const {
     if (const auto capture = context_.launcher().captured()) {
@@ -80,11 +80,11 @@ class TeamTurn {
   /// Ends the team: the others rely on what has failed.
   void give_up(const backend::Escaped& escaped);
 
-  /// What tools are told of everything that takes its turn.
+  /// Describes to tools what takes its turn.
   [[nodiscard]] watching::WatchedCall watched(PlanSummary plan) const;
 
  private:
-  /// What takes its turn, for messages of errors.
+  /// Names what takes its turn, for messages of errors.
   [[nodiscard]] virtual std::string call_in_words() const = 0;
 
  protected:

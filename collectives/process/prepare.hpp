@@ -38,8 +38,8 @@ struct ReduceCall {
 [[nodiscard]] Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors,
                                   const Tensor& out, int dim, const CollectiveOptions& options);
 
-/// Whether a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is refused
-/// before.
+/// Returns true if a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is
+/// refused before.
 [[nodiscard]] inline bool is_source(const Tensor& tensor, const Tensor& output) {
   return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
 }

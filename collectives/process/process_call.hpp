@@ -79,7 +79,7 @@ class Call {
   void return_to(std::size_t row);
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
   [[nodiscard]] Request& request() noexcept { return request_; }
-  /// What the inputs are combined by.
+  /// Sets the operation that combines the inputs.
   void set_operation(const ReduceOp& operation) {
     request_.reduce_kind = operation.kind();
     operands_.operation = operation;
@@ -111,7 +111,7 @@ class Call {
   void start_row(transport::LaneId lane);
   /// The plan of a launch, found once.
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& launch_plan();
-  /// Whether the next buffer's storage must be told of the row's stream.
+  /// Notes the next buffer's storage if it must be told of the row's stream.
   void note_storage(Storage* storage) {
     last_storage_ = storage;
     if (storage != nullptr && row_stream_ && !is_recorded_on(*storage, *row_stream_)) {

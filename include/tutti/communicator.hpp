@@ -104,7 +104,7 @@ namespace tutti {
 /// ended communicator (see *Faults*) makes no more calls: each throws the reason of its end.
 ///
 /// # Faults
-/// What only another rank can cause ends the communicator on all ranks:
+/// Faults that only another rank can cause end the communicator on all ranks:
 ///  - calls that differ: invalid_argument, with both calls; where one of them is a replay, some 50 ms later;
 ///  - a rank that is late: timeout, when a rank that waits for it has lost its patience, naming it and its
 ///    last call. A warning in the log has named it long before: after 10 seconds, or a quarter of the
@@ -144,7 +144,7 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   ///  - unsupported on all ranks if they are on several hosts that have no network;
   ///  - timeout on those that wait, which says what other ranks have not done.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
-  /// Of this process's devices alone.
+  /// Makes a communicator of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -170,11 +170,11 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int rank_count() const noexcept;
-  /// Of all ranks.
+  /// Returns the number of members of all ranks.
   [[nodiscard]] int member_count() const noexcept;
   /// The number of this process's first member.
   [[nodiscard]] int first_member() const noexcept;
-  /// Of this process's members.
+  /// Returns the devices of this process's members, in order.
   [[nodiscard]] const std::vector<Device>& devices() const noexcept;
 
   // # Messages

@@ -22,7 +22,7 @@ struct CommunicatorAccess;
 /// A process's operands, and so its results: the tensor of its one member, or a tensor for each local member.
 template <class T>
 concept MemberTensors = std::same_as<T, Tensor> || std::same_as<T, std::vector<Tensor>>;
-/// Likewise of coalesced calls: the list of its one member, or a list for each local member.
+/// The operands and results of a coalesced call: the list of the one member, or a list for each local member.
 template <class T>
 concept MemberLists =
     std::same_as<T, std::vector<Tensor>> || std::same_as<T, std::vector<std::vector<Tensor>>>;
@@ -156,7 +156,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   // messages only `Communicator::sendrecv` has such a form: who receives alone would not know sizes and type,
   // which only the sender has.
 
-  /// Like the inputs.
+  /// Returns tensors like the inputs.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_reduce_add(const Operands& inputs) {
     return all_reduce(inputs);
@@ -173,18 +173,18 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] Operands all_reduce_coalesced(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
     return lists_of_results(Collective::all_reduce, op, inputs);
   }
-  /// Joined along the first dimension; tensors without dimensions to a vector with an element for each
-  /// member.
+  /// Returns the inputs joined along the first dimension; tensors without dimensions are joined to a vector
+  /// with an element for each member.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_gather(const Operands& inputs) {
     return results(Collective::all_gather, ReduceOp::sum, inputs);
   }
-  /// Of unequal lengths: flat.
+  /// Returns flat tensors, of inputs of unequal lengths.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes) {
     return only<Operands>(made(each(inputs), sizes, std::nullopt));
   }
-  /// Joined along `dim`.
+  /// Returns the inputs joined along `dim`.
   template <MemberTensors Operands, std::integral Dim>
   [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes, Dim dim) {
     return only<Operands>(made(each(inputs), sizes, static_cast<int>(dim)));
@@ -193,7 +193,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
     return lists_of_results(Collective::all_gather, ReduceOp::sum, inputs);
   }
-  /// Cut along the first dimension, whose size is a multiple of the number of members.
+  /// Returns parts along the first dimension, whose size is a multiple of the number of members.
   template <MemberTensors Operands>
   [[nodiscard]] Operands reduce_scatter_add(const Operands& inputs) {
     return reduce_scatter(inputs);
@@ -202,13 +202,13 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
     return results(Collective::reduce_scatter, op, inputs);
   }
-  /// Into parts of unequal lengths: flat.
+  /// Returns flat parts of unequal lengths.
   template <MemberTensors Operands>
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
                                         const std::vector<std::int64_t>& sizes) {
     return only<Operands>(made(op, each(inputs), sizes, std::nullopt));
   }
-  /// Cut along `dim`.
+  /// Returns parts along `dim`.
   template <MemberTensors Operands, std::integral Dim>
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
                                         const std::vector<std::int64_t>& sizes, Dim dim) {
@@ -219,12 +219,12 @@ class TUTTI_EXPORT CommunicatorCollectives {
                                                   const ReduceOp& op = ReduceOp::sum) {
     return lists_of_results(Collective::reduce_scatter, op, inputs);
   }
-  /// Like the inputs, which are cut into equal parts.
+  /// Returns tensors like the inputs, which are cut into equal parts.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_to_all(const Operands& inputs) {
     return results(Collective::all_to_all, ReduceOp::sum, inputs);
   }
-  /// Of parts of unequal lengths: flat.
+  /// Returns flat tensors, of parts of unequal lengths.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_to_all(const Operands& inputs, ListOf<std::vector<std::int64_t>> input_sizes,
                                     ListOf<std::vector<std::int64_t>> out_sizes) {
@@ -234,7 +234,8 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] Operands all_to_all_coalesced(const Operands& inputs) {
     return lists_of_results(Collective::all_to_all, ReduceOp::sum, inputs);
   }
-  /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
+  /// Returns a tensor like the root's input. Processes without the root get an undefined tensor, or no
+  /// tensors.
   template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor reduce_add(const Operands& inputs, Root root) {
     return reduce(inputs, ReduceOp::sum, static_cast<int>(root));
@@ -268,7 +269,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
     return told_scatter(tensor, static_cast<int>(root), dim);
   }
-  /// Undefined in processes without the root.
+  /// Returns the joined tensor at the root, and an undefined one in processes without it.
   template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor gather(const Operands& tensors, Root root, int dim = 0) {
     return told_gather(each(tensors), static_cast<int>(root), dim);

@@ -5,7 +5,7 @@
 
 namespace tutti::mpi {
 
-/// Whether MPI can be called: it has been initialised and not been finalised.
+/// Returns true if MPI can be called: it has been initialised and not been finalised.
 [[nodiscard]] bool is_running() noexcept;
 
 /// Throws Error(invalid_argument) unless this thread may call MPI and `comm` is an intra-communicator.
