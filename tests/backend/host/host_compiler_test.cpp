@@ -143,11 +143,12 @@ TEST_F(HostCompiler, SaysWhatIsWrongWithTheText) {
 
 TEST_F(HostCompiler, SaysThatItsResultCannotBeLoaded) {
   const auto unsupported = ErrorCode::unsupported;
-  expect("exit 0", unsupported, {"has made cannot be loaded: ", "object.so"});
-  expect("echo nothing of use > \"$object\"", unsupported, {"has made cannot be loaded: ", "object.so"});
+  expect("exit 0", unsupported, {"the output of the compiler ", " cannot be loaded: ", "object.so"});
+  expect("echo nothing of use > \"$object\"", unsupported,
+         {"the output of the compiler ", " cannot be loaded: ", "object.so"});
   if (!has_compiler()) GTEST_SKIP() << "there is no compiler";
-  EXPECT_TRUE(
-      refuses([] { compile("", add_text, "other"); }, unsupported, {"has made cannot be loaded", "other"}));
+  EXPECT_TRUE(refuses([] { compile("", add_text, "other"); }, unsupported,
+                      {"the output of the compiler ", " cannot be loaded: ", "other"}));
   EXPECT_TRUE(refuses(
       [] {
         compile("", "int g(int);\n" + add_text +

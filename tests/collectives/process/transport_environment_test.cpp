@@ -60,14 +60,14 @@ class RefusedTransport : public TransportEnvironment {
 };
 
 TEST_F(RefusedTransport, OfTheEnvironmentIsNotTakenForTheCalls) {
-  const std::string by = "transport is " + from_environment() + " (by TUTTI_TRANSPORT), which cannot ";
+  const std::string by = "transport is " + from_environment() + " (by TUTTI_TRANSPORT), which ";
   const auto broadcasting = [](TransportKind transport) {
     return [transport] {
       static_cast<void>(broadcast(zeros({1000}, {.device = 0}), first_devices(), {.transport = transport}));
     };
   };
   EXPECT_TRUE(refuses(broadcasting(TransportKind::automatic), ErrorCode::unsupported,
-                      {"broadcast: " + by + "carry this call: "}));
+                      {"broadcast: " + by + "cannot carry this call: "}));
   EXPECT_TRUE(
       refuses(broadcasting(parse_transport(from_environment())), ErrorCode::unsupported,
               {"broadcast: transport is " + from_environment() + ", which cannot carry this call: "}));
@@ -77,7 +77,7 @@ TEST_F(RefusedTransport, OfTheEnvironmentIsNotTakenForTheCalls) {
     };
   };
   EXPECT_TRUE(refuses(joining(TransportKind::automatic), ErrorCode::unsupported,
-                      {"Communicator: " + by + "be had: "}));
+                      {"Communicator: " + by + "is not available: "}));
   EXPECT_TRUE(
       refuses(joining(parse_transport(from_environment())), ErrorCode::unsupported,
               {"Communicator: options.transport is " + from_environment() + ", which is not available: "}));
