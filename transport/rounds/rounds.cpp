@@ -3,6 +3,7 @@
 
 #include "transport/plan/plan_builder.hpp"
 #include "transport/plan/tuning.hpp"
+#include "transport/rounds/plan_rounds.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
 

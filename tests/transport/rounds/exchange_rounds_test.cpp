@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/request.hpp"
 #include "transport/plan/tuning.hpp"
+#include "transport/rounds/plan_rounds.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
 

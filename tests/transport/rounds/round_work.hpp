@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "transport/rounds/plan_rounds.hpp"
 #include "transport/rounds/round_plan.hpp"
 
 #include <cstdint>
