@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/backend.hpp"
 #include "backend/code_calls.hpp"
-#include "backend/host/host_backend.hpp"
 #include "backend/host/memory/address_space.hpp"
 #include "backend/host/memory/faults.hpp"
 #include "backend/host/memory/peer_access.hpp"
@@ -12,6 +12,7 @@
 #include "backend/host/queues/host_graph.hpp"
 #include "backend/host/queues/interleaver.hpp"
 #include "backend/host/queues/stream_worker.hpp"
+#include "backend/host/virtual_machine_control.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace tutti::backend {
+
+/// The part of virtual devices that has no counterpart on GPUs (see `tutti/virtual_devices.hpp` for the
+/// contracts).
+class VirtualMachineControl {
+ public:
+  virtual ~VirtualMachineControl() = default;
+  virtual void inject(const virtual_devices::Fault& fault) = 0;
+  virtual void clear_faults() = 0;
+  [[nodiscard]] virtual std::uint64_t operations_enqueued() const = 0;
+  virtual void set_interleaving_seed(std::optional<std::uint64_t> seed) = 0;
+  [[nodiscard]] virtual std::optional<std::uint64_t> interleaving_seed() const = 0;
+  /// Whether calls that queue a kernel return only when it has ended, as they do on GPUs under some tools.
+  virtual void set_blocking_launches(bool block) = 0;
+  virtual void launch(StreamRef stream, std::string_view name,
+                      std::span<const virtual_devices::Access> accesses,
+                      std::function<void(std::span<void* const>)> kernel) = 0;
+};
+
+}  // namespace tutti::backend
