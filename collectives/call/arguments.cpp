@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/arguments.hpp"
 
+#include "allocator/allocators.hpp"
 #include "device/current_device.hpp"
 #include "jit/jit_combination.hpp"
 #include "tutti/reduce_types.hpp"
@@ -80,7 +81,7 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   const std::byte* end = info.base != nullptr && info.bytes != 0 ? info.base + info.bytes : data + bytes;
   if (on_device) {
     // What the backend knows of the allocator's memory is the segment around many tensors.
-    if (const auto block = runtime_.allocator(device.index()).block_around(data)) {
+    if (const auto block = runtime_.part<Allocators>().of(device.index()).block_around(data)) {
       if (block->address == nullptr) fail("{} is in memory that is not allocated", name);
       end = block->address + block->bytes;
     }

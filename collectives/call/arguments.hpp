@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/storage.hpp"
 #include "base/enumerators.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/error.hpp"
 #include "tutti/reduce_op.hpp"

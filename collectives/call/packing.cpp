@@ -2,6 +2,8 @@
 #include "collectives/call/packing.hpp"
 
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 
 #include <algorithm>

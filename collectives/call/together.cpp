@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/together.hpp"
 
-#include "allocator/storage.hpp"
 #include "base/rounding.hpp"
+#include "storage/storage.hpp"
 
 #include <cstdint>
 #include <utility>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/blocks/shareable_memory.hpp"
-#include "allocator/storage.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "collectives/communicator/team_call.hpp"
+#include "storage/storage.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
@@ -157,8 +158,9 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
   const backend::StreamRef stream = streams_[local];
   // Others open the caching allocator's segments alone, whatever allocator tensors come from.
   Runtime& runtime = context_.runtime();
-  detail::IntrusivePtr<Storage> storage = DeviceStorage::allocate_from(
-      shareable(runtime.captures().pool_of(stream)), runtime, stream.device, operand.nbytes(), stream);
+  detail::IntrusivePtr<Storage> storage =
+      DeviceStorage::allocate_from(shareable(runtime.part<GraphCaptures>().pool_of(stream)), runtime,
+                                   stream.device, operand.nbytes(), stream);
   void* const memory = storage->data();
   const Tensor stand_in(std::move(storage), TensorView(memory, operand.layout(), context_.devices()[local]));
   if (!is_output || request_.is_left_alone(buffer)) {

@@ -84,7 +84,7 @@ std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const Communi
   if (devices.size() > 1) {
     std::vector<int> indices;
     for (const Device device : devices) indices.push_back(device.index());
-    if (Runtime::get().extension<LaunchProbe>().find(indices) == Launching::impossible) {
+    if (Runtime::get().part<LaunchProbe>().find(indices) == Launching::impossible) {
       arguments.unsupported("options.devices has {} entries, expected 1 where {}", devices.size(),
                             transport::launches_block);
     }
@@ -190,7 +190,7 @@ void CommunicatorCollectives::Impl::end_launches() {
   for (const Device device : context->devices()) {
     try {
       // A wait that another thread's capture refuses would let memory go that launches still use.
-      const CaptureGate::Wait wait(context->runtime().extension<CaptureGate>());
+      const CaptureGate::Wait wait(context->runtime().part<CaptureGate>());
       context->runtime().backend().synchronize_device(device.index());
     } catch (const Error&) {
       continue;  // failed work is over as well

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "base/fork_mark.hpp"
 #include "collectives/call/persistent_impl.hpp"
 #include "collectives/communicator/bound_calls_scope.hpp"
@@ -8,6 +9,7 @@
 #include "diagnostics/watching.hpp"
 #include "os/thread.hpp"
 #include "stream/current_streams.hpp"
+#include "stream/stream_access.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
 
@@ -73,7 +75,7 @@ class RecordingStreams {
 class LeasedStreams {
  public:
   LeasedStreams(Runtime& runtime, const std::vector<Device>& devices)
-      : LeasedStreams(runtime.extension<RecordingStreams>()) {
+      : LeasedStreams(runtime.part<RecordingStreams>()) {
     streams_.reserve(devices.size());
     for (const Device device : devices) streams_.push_back(owner_.take(device.index()));
   }
@@ -166,13 +168,13 @@ class RecordedCalls final : public BoundCalls {
   static Graph record(TeamContext& context, std::function<void()> calls) {
     const LeasedStreams leased(context.runtime(), context.devices());
     const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
-    const CaptureGate::Capture begun(context.runtime().extension<CaptureGate>());
+    const CaptureGate::Capture begun(context.runtime().part<CaptureGate>());
     return Graph::capture(leased.streams(), [&] {
       const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
       const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));
       (*kept)();
       // What they hold may be used by other work of theirs than calls.
-      context.runtime().retain_until_graph_destroyed(first,
+      context.runtime().part<GraphCaptures>().retain(first,
                                                      std::const_pointer_cast<std::function<void()>>(kept));
     });
   }

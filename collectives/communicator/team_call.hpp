@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/storage.hpp"
 #include "collectives/call/disjoint.hpp"
 #include "collectives/communicator/team_turn.hpp"
+#include "storage/storage.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/shared/signature.hpp"

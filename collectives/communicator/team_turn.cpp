@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator/team_turn.hpp"
 
+#include "stream/thread_streams.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "tutti/error.hpp"
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/storage.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "collectives/call/arguments.hpp"
 #include "collectives/call/packing.hpp"
 #include "collectives/communicator/bound_calls_scope.hpp"
 #include "collectives/communicator/team_context.hpp"
 #include "diagnostics/watching.hpp"
 #include "os/thread.hpp"
+#include "storage/storage.hpp"
+#include "stream/stream_access.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
@@ -55,7 +57,7 @@ class TeamTurn {
     if (const auto capture = context_.launcher().captured()) {
       auto tensors = std::make_shared<std::vector<Tensor>>();
       visit_all([&](const Tensor& tensor, std::size_t) { tensors->push_back(tensor); });
-      runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
+      runtime().part<GraphCaptures>().retain(*capture, std::move(tensors));
       return;
     }
     visit_all([&](const Tensor& tensor, std::size_t local) {

@@ -2,6 +2,8 @@
 #include "collectives/call/cut.hpp"
 #include "collectives/process/prepare.hpp"
 #include "device/blocking_call.hpp"
+#include "device/ended_work.hpp"
+#include "stream/streams.hpp"
 #include "tensor/tensor_factory.hpp"
 
 #include <algorithm>
@@ -69,13 +71,13 @@ void refuse_waiting_in_capture(const Arguments& arguments, Call& call, Blocking 
 void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
   Runtime& runtime = call.runtime();
   const backend::StreamRef first = call.stream_of(0);
-  for (std::size_t i = 1; i < inputs; ++i) runtime.order(call.stream_of(i), first);
+  for (std::size_t i = 1; i < inputs; ++i) runtime.part<Streams>().order(call.stream_of(i), first);
   if (blocking == Blocking::no) return;
-  runtime.finish(first);
+  runtime.part<Streams>().finish(first);
   // That reports what has failed on its own device.
   for (std::size_t i = 1; i < inputs; ++i) {
     static_cast<void>(runtime.backend().query_stream(call.stream_of(i)));
-    runtime.ended_work().report(call.stream_of(i).device);
+    runtime.part<EndedWork>().report(call.stream_of(i).device);
   }
 }
 

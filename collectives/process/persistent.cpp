@@ -6,6 +6,7 @@
 #include "collectives/process/prepare.hpp"
 #include "device/capture_gate.hpp"
 #include "diagnostics/watching.hpp"
+#include "stream/stream_access.hpp"
 #include "transport/select/select.hpp"
 #include "tutti/error.hpp"
 
@@ -99,7 +100,7 @@ class BoundCollective final : public PersistentCollective::Impl {
     operands.lanes = capture.streams();
     const backend::StreamRef home = capture.streams()[plan_->home_lane];
     backend::Backend& backend = runtime_.backend();
-    const CaptureGate::Capture begun(runtime_.extension<CaptureGate>());
+    const CaptureGate::Capture begun(runtime_.part<CaptureGate>());
     backend.begin_capture(home, CaptureErrorMode::thread);
     try {
       transport::launch_body(runtime_, *plan_, operands, home, temporaries_);

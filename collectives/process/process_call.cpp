@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/process/process_call.hpp"
 
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "backend/work_label.hpp"
 #include "device/current_device.hpp"
 #include "diagnostics/watching.hpp"
+#include "stream/thread_streams.hpp"
 #include "transport/plan/plan_builder.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/select/select.hpp"
@@ -133,7 +135,7 @@ transport::Problem Call::problem(transport::LaunchMode mode) const {
 }
 
 std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) const {
-  return runtime_->extension<transport::PlanCache>().find_or_make(key(mode), [&] {
+  return runtime_->part<transport::PlanCache>().find_or_make(key(mode), [&] {
     const transport::Problem what = problem(mode);
     if (what.flows.empty() && what.reductions.empty()) {
       transport::Plan nothing = transport::PlanBuilder(what).finish("none", "nothing to move");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/storage.hpp"
 #include "collectives/call/request.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/thread_streams.hpp"
 #include "transport/launch/launch.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/plan/problem.hpp"

@@ -2,6 +2,7 @@
 #include "collectives/call/together.hpp"
 #include "collectives/process/prepare.hpp"
 #include "jit/jit_source.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/overlap.hpp"
 
 #include <algorithm>

@@ -2,6 +2,9 @@
 #include "collectives/call/cut.hpp"
 #include "collectives/call/together.hpp"
 #include "collectives/process/prepare.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 
 #include <algorithm>
@@ -104,10 +107,10 @@ void hand_on(Runtime& runtime, const Tensor& tensor, const Stream& stream) {
   const backend::StreamRef home = current_stream_ref(runtime, tensor.device().index());
   const backend::StreamRef user = StreamAccess::ref(stream);
   if (user == home) return;
-  runtime.order(home, user);
+  runtime.part<Streams>().order(home, user);
   tensor.record_stream(stream);
   // As with every stream of a call: what a capture reached is joined to it again.
-  if (runtime.backend().is_capturing(home)) runtime.order(user, home);
+  if (runtime.backend().is_capturing(home)) runtime.part<Streams>().order(user, home);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "collectives/communicator/team_call.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "tutti/data_parallel.hpp"
 #include "tutti/stream.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/blocks/pending_frees.hpp"
 #include "allocator/blocks/repeating_pool.hpp"
 #include "allocator/growth.hpp"
-#include "allocator/pending_frees.hpp"
 #include "backend/backend.hpp"
 #include "base/fork_mark.hpp"
 #include "base/light_mutex.hpp"

@@ -3,7 +3,7 @@
 #include "allocator/caching_allocator.hpp"
 #include "allocator/uncached_growth.hpp"
 #include "base/format_bytes.hpp"
-#include "stream/external_streams.hpp"
+#include "device/external_streams.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -3,6 +3,8 @@
 
 #include "allocator/uncached_growth.hpp"
 #include "base/format_bytes.hpp"
+#include "device/runtime.hpp"
+#include "stream/event_pool.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -106,6 +108,9 @@ struct PinnedAllocator::Source {
     growth.let_go([this] { allocator.finish_pending(); });
   }
 };
+
+PinnedAllocator::PinnedAllocator(Runtime& runtime)
+    : PinnedAllocator(runtime.backend(), runtime.part<EventPool>()) {}
 
 PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
     : backend_(backend), is_watched_(backend.is_watched()), cached_(class_count), pending_(backend, events) {}
@@ -293,6 +298,21 @@ void PinnedAllocator::throw_out_of_memory(std::size_t bytes) {
           "tensors that are no longer needed, or raise the limit on locked memory.",
           format_bytes(bytes), format_bytes(figures.reserved), format_bytes(figures.allocated)),
       figures);
+}
+
+void PinnedAllocator::require_unused() {
+  try {
+    finish_pending();
+  } catch (const Error&) {
+    // Failures of work on devices that are about to be replaced.
+  }
+  if (const std::size_t active = bytes_active(); active != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("virtual_devices::start: {} bytes of pinned memory are still allocated, expected none: "
+                    "destroy all tensors first",
+                    active));
+  }
 }
 
 }  // namespace tutti

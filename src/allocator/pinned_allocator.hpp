@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/blocks/block_pool.hpp"
+#include "allocator/blocks/pending_frees.hpp"
 #include "allocator/growth.hpp"
-#include "allocator/pending_frees.hpp"
 #include "backend/backend.hpp"
 #include "base/fork_mark.hpp"
+#include "device/open_captures.hpp"
+#include "device/runtime_part.hpp"
 #include "stream/event_pool.hpp"
 #include "tutti/memory.hpp"
 
@@ -16,6 +17,8 @@
 #include <vector>
 
 namespace tutti {
+
+class Runtime;
 
 /// One piece of pinned memory, in use or cached. Opaque outside the allocator.
 struct PinnedBlock : StreamUses {
@@ -31,12 +34,13 @@ struct PinnedBlock : StreamUses {
 /// `record_stream` have completed. Requests are rounded up to size classes, four per power of two from 4 KiB
 /// on, so that at most a fifth of a block above 16 KiB is unused; a block serves its class only and is never
 /// split. Thread-safe.
-class PinnedAllocator {
+class PinnedAllocator final : public RuntimePart {
  public:
+  static constexpr PartSlot slot = PartSlot::pinned_allocator;
+
+  explicit PinnedAllocator(Runtime& runtime);
   PinnedAllocator(backend::Backend& backend, EventPool& events);
-  PinnedAllocator(const PinnedAllocator&) = delete;
-  PinnedAllocator& operator=(const PinnedAllocator&) = delete;
-  ~PinnedAllocator();
+  ~PinnedAllocator() override;
 
   /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
   /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
@@ -64,6 +68,7 @@ class PinnedAllocator {
   [[nodiscard]] std::size_t bytes_active() const;
   /// Bytes in all blocks, cached ones included.
   [[nodiscard]] std::size_t bytes_reserved() const;
+  void require_unused() override;
 
  private:
   struct Source;

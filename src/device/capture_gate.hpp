@@ -14,7 +14,7 @@ class Runtime;
 /// capture fails. Programs do not see these captures, and any of their threads may wait. So a wait first lets
 /// the captures end that have begun, which takes them little time, and no capture begins meanwhile, or while
 /// the wait lasts. Neither holds the other up for longer than `longest_delay`: the wait may be for what the
-/// other thread does next, and a capture that begins later does it no harm. An extension of the runtime;
+/// other thread does next, and a capture that begins later does it no harm. A part of the runtime;
 /// thread-safe.
 class CaptureGate {
  public:

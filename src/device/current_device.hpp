@@ -9,30 +9,27 @@
 
 namespace tutti {
 
-/// What the calling thread has made current: a device, and a stream on each device.
-struct ThreadCurrent {
+/// The device that the calling thread has made current. It counts only where devices are virtual: CUDA keeps
+/// its own.
+struct ThreadDevice {
   std::uint64_t generation = 0;  ///< of the runtime it belongs to; none has 0
-  int device = 0;                ///< only where devices are virtual: else CUDA knows
-  Stream* streams = nullptr;     ///< one per device
+  int device = 0;
 };
 
 /// Plain data, so that reading it needs neither a guard nor a constructor call.
-extern thread_local constinit ThreadCurrent thread_current_state;
+inline thread_local constinit ThreadDevice thread_device_state;
 
-/// Starts the thread anew at device 0 and the default streams of `runtime`.
-void reset_thread_current(Runtime& runtime);
-
-/// The calling thread's state in `runtime`.
-[[nodiscard]] inline ThreadCurrent& thread_current(Runtime& runtime) {
-  if (thread_current_state.generation != runtime.generation()) [[unlikely]]
-    reset_thread_current(runtime);
-  return thread_current_state;
+/// The calling thread's device in `runtime`, 0 at first.
+[[nodiscard]] inline int& thread_device(Runtime& runtime) {
+  if (thread_device_state.generation != runtime.generation()) [[unlikely]]
+    thread_device_state = {runtime.generation(), 0};
+  return thread_device_state.device;
 }
 
 /// The calling thread's current device, whoever has made it so.
 [[nodiscard]] inline int current_index(Runtime& runtime) {
   const std::optional<int> native = runtime.backend().native_device();
-  return native ? *native : thread_current(runtime).device;
+  return native ? *native : thread_device(runtime);
 }
 
 /// `device`; where that stands for the current device, the one that it is.

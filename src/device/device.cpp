@@ -2,15 +2,11 @@
 #include "tutti/device.hpp"
 
 #include "base/quoted_text.hpp"
-#include "device/blocking_call.hpp"
-#include "device/capture_gate.hpp"
 #include "device/current_device.hpp"
-#include "device/host_waits.hpp"
 #include "tutti/error.hpp"
 
 #include <charconv>
 #include <exception>
-#include <new>
 #include <ostream>
 #include <system_error>
 
@@ -91,7 +87,7 @@ void set_device(Device device) {
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "set_device");
   runtime.backend().set_current_device(index);
-  thread_current(runtime).device = index;
+  thread_device(runtime) = index;
 }
 
 const DeviceProperties& get_device_properties(Device device) {
@@ -134,19 +130,6 @@ bool can_device_access_peer(Device device, Device peer) {
   return here != there && runtime.backend().can_access_peer(here, there);
 }
 
-void synchronize(Device device) {
-  Runtime& runtime = Runtime::get();
-  const int index = index_of(runtime, device, "synchronize");
-  const BlockingCall blocks("synchronize");
-  runtime.release_collected();
-  {
-    const CaptureGate::Wait wait(runtime.extension<CaptureGate>());
-    runtime.backend().synchronize_device(index);
-  }
-  HostWaits::count_one();
-  runtime.ended_work().report(index);
-}
-
 MemoryInfo mem_get_info(Device device) {
   Runtime& runtime = Runtime::get();
   return runtime.backend().memory_info(index_of(runtime, device, "mem_get_info"));
@@ -161,11 +144,11 @@ DeviceGuard::DeviceGuard(Device device) : restores_(device.index() >= 0) {
   }
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "DeviceGuard");
-  ThreadCurrent& thread = thread_current(runtime);
+  int& current = thread_device(runtime);
   const backend::NativePlace previous = runtime.backend().enter_device(index);
   context_ = previous.context;
-  original_ = previous.device >= 0 ? previous.device : thread.device;
-  thread.device = index;
+  original_ = previous.device >= 0 ? previous.device : current;
+  current = index;
 }
 
 DeviceGuard::~DeviceGuard() {
@@ -175,11 +158,7 @@ DeviceGuard::~DeviceGuard() {
   if (runtime == nullptr) return;
   runtime->backend().leave_device({.device = original_, .context = context_});
   if (original_ >= runtime->device_count()) return;
-  try {
-    thread_current(*runtime).device = original_;
-  } catch (const std::bad_alloc&) {
-    // Without memory for the thread's streams it has none, and starts anew at device 0.
-  }
+  thread_device(*runtime) = original_;
 }
 
 }  // namespace tutti

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/ended_work.hpp"
 
+#include "device/runtime.hpp"
+
 #include <algorithm>
 
 namespace tutti {
+
+EndedWork::EndedWork(Runtime& runtime) : counts_(static_cast<std::size_t>(runtime.device_count())) {}
 
 void EndedWork::add(Source& source, std::span<const int> devices) {
   const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/runtime_part.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>
@@ -12,12 +13,16 @@
 
 namespace tutti {
 
+class Runtime;
+
 /// Work that was ended before it had done what it should, where the device goes on as if it had: what waits
 /// for a device asks here afterwards, so that nobody takes its outputs for results.
 ///
 /// Thread-safe.
-class EndedWork {
+class EndedWork final : public RuntimePart {
  public:
+  static constexpr PartSlot slot = PartSlot::ended_work;
+
   /// Who can end work.
   class Source {
    public:
@@ -32,10 +37,7 @@ class EndedWork {
     ~Source() = default;
   };
 
-  explicit EndedWork(int device_count) : counts_(static_cast<std::size_t>(device_count)) {}
-  EndedWork(const EndedWork&) = delete;
-  EndedWork& operator=(const EndedWork&) = delete;
-  ~EndedWork() = default;
+  explicit EndedWork(Runtime& runtime);
 
   void add(Source& source, std::span<const int> devices);
   /// Nothing if it has not been added. Afterwards it is not asked any more.

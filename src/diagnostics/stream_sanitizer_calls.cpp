@@ -2,6 +2,7 @@
 #include "base/enumerators.hpp"
 #include "device/runtime.hpp"
 #include "settings/environment.hpp"
+#include "stream/stream_access.hpp"
 #include "stream_sanitizer/settings.hpp"
 #include "stream_sanitizer/touches.hpp"
 #include "stream_sanitizer/watched_backend.hpp"

@@ -2,7 +2,6 @@
 #include "diagnostics/stream_times.hpp"
 
 #include "device/blocking_call.hpp"
-#include "diagnostics/trace.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 namespace tutti::watching {
 namespace {
 
-constexpr std::chrono::milliseconds patience_at_end{1000};
 constexpr int clock_tries = 20;
 constexpr Microseconds good_try = 30;
 constexpr Microseconds microseconds_per_millisecond = 1000;
@@ -30,7 +28,6 @@ StreamTimes::StreamTimes(Runtime& runtime)
     : runtime_(runtime), devices_(static_cast<std::size_t>(runtime.device_count())) {}
 
 StreamTimes::~StreamTimes() {
-  Trace::write_last_of(*this, patience_at_end);
   backend::Backend& backend = runtime_.backend();
   for (const auto& [stream, track] : tracks_) {
     if (track.last.event != nullptr) backend.destroy_event(track.last.event);

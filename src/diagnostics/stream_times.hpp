@@ -32,14 +32,13 @@ struct TimedSlice {
 };
 
 /// Measures when streams begin and end calls, by events with timing. Times on one stream do not overlap. A
-/// runtime extension; thread-safe. Not for streams that are being captured.
+/// part of the runtime; thread-safe. Not for streams that are being captured.
 class StreamTimes {
  public:
   explicit StreamTimes(Runtime& runtime);
   StreamTimes(const StreamTimes&) = delete;
   StreamTimes& operator=(const StreamTimes&) = delete;
-  /// Waits a moment for calls under way, and has them written.
-  ~StreamTimes();
+  virtual ~StreamTimes();
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
 

@@ -206,11 +206,16 @@ void Trace::write_last_of(StreamTimes& times, std::chrono::milliseconds patience
   }
 }
 
+TracedTimes::~TracedTimes() {
+  constexpr std::chrono::milliseconds patience{1000};
+  Trace::write_last_of(*this, patience);
+}
+
 void Trace::close_at_exit() noexcept {
   Trace* const trace = current_trace.load(std::memory_order_acquire);
   if (trace == nullptr || trace->fork_mark_.is_in_child() || trace->is_closed_.exchange(true)) return;
   if (Runtime* const runtime = Runtime::get_if_initialized())
-    write_last_of(runtime->extension<StreamTimes>(), patience_at_exit);
+    write_last_of(runtime->part<TracedTimes>(), patience_at_exit);
   try {
     trace->close();
   } catch (const std::exception& error) {
@@ -247,14 +252,14 @@ TracedCall::TracedCall(Trace& trace, const WatchedCall& call)
     const bool is_known =
         std::ranges::any_of(begun_, [&](const StreamTimes::Begun& begun) { return begun.stream == stream; });
     if (stream.device < 0 || is_known) continue;
-    if (const auto begun = runtime_.extension<StreamTimes>().begin(stream)) begun_.push_back(*begun);
+    if (const auto begun = runtime_.part<TracedTimes>().begin(stream)) begun_.push_back(*begun);
   }
 }
 
 TracedCall::~TracedCall() {
   try {
     if (std::uncaught_exceptions() > exceptions_) slice_->arguments += ",\"failed\":true";
-    auto& times = runtime_.extension<StreamTimes>();
+    auto& times = runtime_.part<TracedTimes>();
     for (const StreamTimes::Begun& begun : begun_) times.end(begun, slice_);
     trace_.add(*slice_, start_, member_);
     trace_.add(runtime_, times.collect());

@@ -4,7 +4,7 @@
 #include "base/fork_mark.hpp"
 #include "diagnostics/stream_times.hpp"
 #include "diagnostics/trace_file.hpp"
-#include "diagnostics/watching.hpp"
+#include "diagnostics/watched_call.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -25,6 +25,16 @@ namespace tutti::watching {
 struct Slice {
   std::string_view name;
   std::string arguments;  ///< members of a JSON object
+};
+
+/// The times of streams for the trace: a part of the runtime.
+class TracedTimes final : public StreamTimes {
+ public:
+  using StreamTimes::StreamTimes;
+  TracedTimes(const TracedTimes&) = delete;
+  TracedTimes& operator=(const TracedTimes&) = delete;
+  /// Waits a moment for what is under way, and has it written.
+  ~TracedTimes() override;
 };
 
 /// Writes the trace that TUTTI_TRACE asks for: slices of time on tracks, one for each thread, each rank and

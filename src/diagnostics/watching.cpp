@@ -69,11 +69,6 @@ void pop() noexcept {
   tell_trace([](Trace& trace) { trace.pop(); });
 }
 
-std::uint64_t number_team() noexcept {
-  static std::atomic<std::uint64_t> last = 0;
-  return ++last;
-}
-
 class CallRange::Open {
  public:
   explicit Open(const WatchedCall& call) : is_heard_(backend::nvtx::has_listener()) {

@@ -3,9 +3,10 @@
 
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
+#include "device/external_streams.hpp"
 #include "files/whole_file.hpp"
 #include "graph/graph_recorder.hpp"
-#include "stream/external_streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 

@@ -6,6 +6,9 @@
 #include "graph/graph_recorder.hpp"
 #include "graph/launchable_graph.hpp"
 #include "stream/current_streams.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tutti/error.hpp"
 
 #include <memory>
@@ -27,9 +30,9 @@ Graph Graph::capture(StreamList streams, const std::function<void()>& work, cons
   const std::span<const Stream> others = streams.subspan(1);
   const CurrentStreams current(streams);
   GraphRecorder recorder(runtime, "Graph::capture", captured, options);
-  for (const Stream& stream : others) runtime.order(captured, StreamAccess::ref(stream));
+  for (const Stream& stream : others) runtime.part<Streams>().order(captured, StreamAccess::ref(stream));
   work();
-  for (const Stream& stream : others) runtime.order(StreamAccess::ref(stream), captured);
+  for (const Stream& stream : others) runtime.part<Streams>().order(StreamAccess::ref(stream), captured);
   return Graph(recorder.end(nullptr));
 }
 

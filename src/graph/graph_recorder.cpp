@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/graph_recorder.hpp"
 
+#include "allocator/graph_pools/graph_captures.hpp"
+#include "allocator/graph_pools/graph_resources.hpp"
 #include "base/enumerators.hpp"
 #include "tutti/error.hpp"
 
@@ -38,13 +40,13 @@ GraphRecorder::GraphRecorder(Runtime& runtime, std::string_view function, backen
   resources_ = std::make_shared<GraphResources>(runtime, std::move(pool));
   backend.begin_capture(origin, options.error_mode);
   try {
-    runtime.captures().add(origin, resources_);
+    runtime.part<GraphCaptures>().add(origin, resources_);
   } catch (...) {
     give_up_capture(backend, origin);
     throw;
   }
   is_open_ = true;
-  capturing_.emplace(*resources_);
+  capturing_.emplace(resources_->pool());
 }
 
 GraphRecorder::~GraphRecorder() {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/graph_pools/graph_resources.hpp"
+#include "device/open_captures.hpp"
 #include "graph/launchable_graph.hpp"
+#include "stream/late_releases.hpp"
 #include "tutti/graph.hpp"
 
 #include <memory>
@@ -38,7 +41,7 @@ class GraphRecorder {
   std::shared_ptr<GraphResources> resources_;
   std::optional<PrivatePool::Use> use_;
   bool is_open_ = false;
-  std::optional<GraphCaptures::Thread> capturing_;
+  std::optional<OpenCapture> capturing_;
 };
 
 }  // namespace tutti

@@ -6,6 +6,9 @@
 #include "device/current_device.hpp"
 #include "device/runtime.hpp"
 #include "stream/current_streams.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 
@@ -33,7 +36,7 @@ class GraphedCallable::Impl {
   void warm_up(const TensorFunction& callable, int iterations) const {
     Runtime& runtime = Runtime::get();
     for (const Stream& stream : streams_)
-      runtime.order(current_stream_ref(runtime, stream.device()), StreamAccess::ref(stream));
+      runtime.part<Streams>().order(current_stream_ref(runtime, stream.device()), StreamAccess::ref(stream));
     {
       const CurrentStreams current(streams_);
       for (int i = 0; i < iterations; ++i) static_cast<void>(callable(inputs_));
@@ -69,9 +72,9 @@ class GraphedCallable::Impl {
         if (stream.device() != home) call(current_stream_ref(runtime, stream.device()));
       }
     };
-    for_each_other([&](backend::StreamRef other) { runtime.order(other, launched_on); });
+    for_each_other([&](backend::StreamRef other) { runtime.part<Streams>().order(other, launched_on); });
     graph_->launch(current_stream(home));
-    for_each_other([&](backend::StreamRef other) { runtime.order(launched_on, other); });
+    for_each_other([&](backend::StreamRef other) { runtime.part<Streams>().order(launched_on, other); });
   }
 
   [[nodiscard]] const std::vector<Tensor>& inputs() const noexcept { return inputs_; }

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/launchable_graph.hpp"
 
+#include "allocator/graph_pools/graph_captures.hpp"
+#include "allocator/graph_pools/graph_resources.hpp"
+#include "rng/random_draws.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -22,8 +29,8 @@ LaunchableGraph::~LaunchableGraph() {
   LateReleases::One& last = retirement_.front();
   if (passed_.handle() != nullptr) last.marks.push_back(std::move(passed_));
   last.resource = std::move(resources_);
-  runtime_.late_releases().add(std::move(retirement_));
-  if (!runtime_.backend().is_in_stream_work()) runtime_.release_collected();
+  runtime_.part<LateReleases>().add(std::move(retirement_));
+  if (!runtime_.backend().is_in_stream_work()) runtime_.part<LateReleases>().release();
 }
 
 bool LaunchableGraph::is_orphaned() const noexcept {
@@ -44,13 +51,14 @@ void LaunchableGraph::launch(const Stream& stream, std::string_view function) {
                             function, stream.device(), device_));
   }
   const backend::StreamRef queue = StreamAccess::ref(stream);
-  if (const auto larger = runtime_.captures().of(queue)) return become_part_of(*larger, queue, function);
+  if (const auto larger = runtime_.part<GraphCaptures>().of(queue))
+    return become_part_of(*larger, queue, function);
   remember(queue);
-  if (!resources_->draws().empty()) {
+  if (RandomDraws* const draws = random_draws()) {
     // Launches come one after another, but what is written for this one would not wait for the last.
     if (has_launched_ && (latest_ != queue || runtime_.backend().is_of_calling_thread(queue)))
-      runtime_.wait_event(queue, passed_.handle());
-    resources_->draws().begin_launch(queue);
+      runtime_.part<Streams>().wait_event(queue, passed_.handle());
+    draws->begin_launch(queue);
   }
   runtime_.backend().launch_graph(graph_, queue);
   if (passed_.handle() == nullptr) return;
@@ -61,7 +69,7 @@ void LaunchableGraph::launch(const Stream& stream, std::string_view function) {
 
 void LaunchableGraph::become_part_of(GraphResources& larger, backend::StreamRef queue,
                                      std::string_view function) {
-  if (!resources_->draws().empty()) {
+  if (random_draws() != nullptr) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{}: stream is being captured, and this graph draws random numbers: it cannot be "
                             "part of another graph",
@@ -71,10 +79,15 @@ void LaunchableGraph::become_part_of(GraphResources& larger, backend::StreamRef 
   runtime_.backend().launch_graph(graph_, queue);
 }
 
+RandomDraws* LaunchableGraph::random_draws() const {
+  auto* const draws = resources_->find_attached<RandomDraws>();
+  return draws != nullptr && !draws->empty() ? draws : nullptr;
+}
+
 void LaunchableGraph::remember(backend::StreamRef queue) {
   std::vector<backend::StreamRef>& streams = retirement_.front().streams;
-  if (passed_.handle() == nullptr && (!resources_->draws().empty() || !runtime_.owns(queue)))
-    passed_ = PooledEvent(runtime_.events(), device_);
+  if (passed_.handle() == nullptr && (random_draws() != nullptr || !runtime_.part<Streams>().owns(queue)))
+    passed_ = PooledEvent(runtime_.part<EventPool>(), device_);
   retirement_.front().marks.reserve(1);  // for the destructor
   if (passed_.handle() == nullptr && std::ranges::find(streams, queue) == streams.end())
     streams.push_back(queue);

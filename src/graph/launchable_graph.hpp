@@ -4,6 +4,8 @@
 #include "allocator/graph_pools/graph_resources.hpp"
 #include "base/fork_mark.hpp"
 #include "device/runtime.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/late_releases.hpp"
 #include "tutti/stream.hpp"
 
 #include <cstdint>
@@ -11,6 +13,8 @@
 #include <string_view>
 
 namespace tutti {
+
+class RandomDraws;
 
 /// A captured graph with what it owns, which it lets go of when its last launch is done. For one thread at a
 /// time.
@@ -45,6 +49,8 @@ class LaunchableGraph {
   /// own streams, which live as long; by an event behind the last launch, where one is needed anyway or a
   /// stream is the user's.
   void remember(backend::StreamRef queue);
+  /// nullptr if the graph draws no random numbers.
+  [[nodiscard]] RandomDraws* random_draws() const;
 
   ForkMark fork_mark_;
   Runtime& runtime_;

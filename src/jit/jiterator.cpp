@@ -5,6 +5,7 @@
 #include "jit/code_cache.hpp"
 #include "jit/jit_source.hpp"
 #include "jit_text/function_name.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 

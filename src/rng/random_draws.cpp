@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rng/random_draws.hpp"
 
-#include "allocator/storage.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/streams.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,14 +48,14 @@ void RandomDraws::write(OfDevice& draws, const PhiloxState& state, backend::Stre
     if (draws.writer.handle == nullptr) draws.writer = runtime_.backend().create_stream(device, 0);
     writer = draws.writer;
   }
-  runtime_.order(stream, writer);
+  runtime_.part<Streams>().order(stream, writer);
   // The values travel with the kernel: nothing that a later launch writes is read by this one.
   using Bytes = std::array<std::byte, sizeof(PhiloxState)>;
   runtime_.backend().fill(writer, {.target = static_cast<std::byte*>(draws.state->data()),
                                    .count = 1,
                                    .element_bytes = sizeof(PhiloxState),
                                    .value = std::bit_cast<Bytes>(state)});
-  runtime_.order(writer, stream);
+  runtime_.part<Streams>().order(writer, stream);
 }
 
 void RandomDraws::clear() noexcept {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "backend/philox.hpp"
 #include "device/current_device.hpp"
 #include "os/floating_point_environment.hpp"
 #include "rng/random_draws.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 #include "tutti/rng.hpp"
@@ -69,7 +71,7 @@ void fill_dense(const Tensor& tensor, backend::RandomFill task, std::string_view
   task.count = static_cast<std::size_t>(tensor.numel());
   task.dtype = tensor.dtype();
   const std::uint64_t words = backend::random_offset_advance(task.distribution, task.dtype, task.count);
-  if (const auto graph = runtime.captures().of(stream)) {
+  if (const auto graph = runtime.part<GraphCaptures>().of(stream)) {
     if (graph->launches() != GraphLaunches::of_library) {
       throw Error(
           ErrorCode::unsupported,
@@ -77,7 +79,7 @@ void fill_dense(const Tensor& tensor, backend::RandomFill task, std::string_view
                       "launches of its graphs advance the generator",
                       function, device));
     }
-    const RandomDraws::Place place = graph->draws().add(stream, words);
+    const RandomDraws::Place place = graph->attached<RandomDraws>().add(stream, words);
     task.state = place.state;
     task.offset = place.offset;
   } else {

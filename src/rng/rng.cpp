@@ -94,7 +94,7 @@ class Generators {
 };
 
 Generators& generators() {
-  return Runtime::get().extension<Generators>();
+  return Runtime::get().part<Generators>();
 }
 
 /// Remembers `seeding` if there is no runtime yet. The lock makes a runtime that another thread creates
@@ -141,7 +141,7 @@ PhiloxState unpack(const RngState& bytes, std::string_view function) {
 }  // namespace
 
 PhiloxState take_random_words(Runtime& runtime, int device, std::uint64_t words) {
-  return runtime.extension<Generators>().of(device).take(words);
+  return runtime.part<Generators>().of(device).take(words);
 }
 
 void manual_seed(std::uint64_t seed) {

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sharing/deferred_closes.hpp"
 
+#include "device/runtime.hpp"
+
 #include <utility>
 
 namespace tutti {
 
+QuietCloses::QuietCloses(Runtime& runtime) : reclaimers_(runtime.part<Allocators>().reclaimers()) {
+  reclaimers_->add(*this);
+}
+
 QuietCloses::~QuietCloses() {
+  reclaimers_->remove(*this);
   for (const auto& close : waiting_) close();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/allocators.hpp"
+
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,20 +12,17 @@ namespace tutti {
 
 class Runtime;
 
-/// Memory of other processes that is to be closed, which may wait for the device: not while work there waits
-/// for other ranks, who might come to wait for this process. The object is an extension of the runtime.
-/// Thread-safe.
-class QuietCloses : public std::enable_shared_from_this<QuietCloses> {
+/// Defers closing memory of other processes, which may wait for the device, while work there waits for other
+/// ranks, who might come to wait for this process. A part of the runtime; thread-safe.
+class QuietCloses final : public Reclaimer, public std::enable_shared_from_this<QuietCloses> {
  public:
   /// Calls `work`, and keeps calls that wait for other ranks from being made meanwhile; false, and nothing is
   /// called, if there may be some under way.
   using Gate = std::function<bool(const std::function<void()>& work)>;
 
-  explicit QuietCloses(Runtime& /*runtime*/) {}
-  QuietCloses(const QuietCloses&) = delete;
-  QuietCloses& operator=(const QuietCloses&) = delete;
+  explicit QuietCloses(Runtime& runtime);
   /// Calls what is left.
-  ~QuietCloses();
+  virtual ~QuietCloses();
 
   /// `if_none` lets work pass while nobody can make such calls, and may be used in the middle of any call;
   /// `if_idle` while none is under way, and may be used only outside of such calls.
@@ -33,10 +32,12 @@ class QuietCloses : public std::enable_shared_from_this<QuietCloses> {
   void add(std::function<void()> close);
   /// Not from within a call. Whether anything has been closed.
   bool close_idle();
+  bool reclaim() override { return close_idle(); }
 
  private:
   [[nodiscard]] bool close_all(const Gate& gate);
 
+  const std::shared_ptr<Reclaimers> reclaimers_;
   std::mutex mutex_;
   Gate if_none_;
   Gate if_idle_;

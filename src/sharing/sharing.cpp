@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sharing/sharing.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "allocator/graph_pools/graph_captures.hpp"
 #include "backend/sealed_words.hpp"
 #include "device/blocking_call.hpp"
+#include "device/open_captures.hpp"
 #include "device/runtime.hpp"
 #include "os/unshared_descriptor.hpp"
 #include "sharing/deferred_closes.hpp"
 #include "sharing/shared_tensor_words.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 
@@ -53,7 +60,7 @@ struct WholeAllocation {
 /// What the device gave at once, of which `tensor` is a part.
 WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
   const CachingAllocator::Extent segment =
-      runtime.allocator(tensor.device().index()).segment_of(tensor.data());
+      runtime.part<Allocators>().of(tensor.device().index()).segment_of(tensor.data());
   if (segment.is_expandable) {
     throw Error(
         ErrorCode::unsupported,
@@ -84,7 +91,7 @@ class OpenedAllocation {
   OpenedAllocation(Runtime& runtime, int device, UnsharedDescriptor lock,
                    const backend::MemoryHandle& allocation)
       : backend_(runtime.backend()),
-        closes_(runtime.extension<QuietCloses>().shared_from_this()),
+        closes_(runtime.part<QuietCloses>().shared_from_this()),
         device_(device),
         lock_(std::make_shared<UnsharedDescriptor>(std::move(lock))),
         address_(static_cast<std::byte*>(backend_.open_device_memory(device, allocation))) {}
@@ -112,22 +119,22 @@ class OpenedAllocation {
   std::byte* const address_;
 };
 
-std::atomic<int> opened_tensors{0};
-
 /// Closed late: when the streams that used it are done.
 class OpenedStorage final : public Storage {
  public:
   OpenedStorage(Runtime& runtime, std::shared_ptr<OpenedAllocation> allocation, void* data, std::size_t bytes,
                 int device, MemoryAccess access, backend::StreamRef home)
-      : Storage(data, bytes, Device(device), MemoryOrigin::foreign, access), runtime_(runtime) {
+      : Storage(data, bytes, Device(device), MemoryOrigin::foreign, access),
+        opened_(runtime.part<SharedBefore>()),
+        late_releases_(runtime.part<LateReleases>()) {
     LateReleases::One& one = last_.emplace_back();
     one.resource = std::move(allocation);
     one.streams.push_back(home);
-    ++opened_tensors;
+    opened_.count_opened();
   }
   ~OpenedStorage() override {
-    --opened_tensors;
-    if (!fork_mark_.is_in_child()) runtime_.late_releases().add_marked(std::move(last_));
+    opened_.count_closed();
+    if (!fork_mark_.is_in_child()) late_releases_.add_marked(std::move(last_));
   }
 
   void record_stream(const Stream& stream) override {
@@ -139,7 +146,8 @@ class OpenedStorage final : public Storage {
   }
 
  private:
-  Runtime& runtime_;
+  SharedBefore& opened_;
+  LateReleases& late_releases_;
   const ForkMark fork_mark_;
   std::mutex mutex_;
   LateReleases::Ones last_;
@@ -291,7 +299,7 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   lock_ = SharedMemory::open_file(words.control);
   handle_.resize(sizeof words);
   seal(words, handle_);
-  runtime.synchronize(current_stream_ref(runtime, device));
+  runtime.part<Streams>().synchronize(current_stream_ref(runtime, device));
 }
 
 void SharedTensorState::withdraw() noexcept {
@@ -306,7 +314,7 @@ bool SharedTensorState::is_open_elsewhere() const noexcept {
 SharedTensor::SharedTensor(const Tensor& tensor) {
   const BlockingCall blocks("SharedTensor");
   Runtime& runtime = Runtime::get();
-  collect_shared(runtime);
+  runtime.part<Allocators>().reclaim();
   state_ = std::make_unique<SharedTensorState>(runtime, tensor);
 }
 
@@ -322,7 +330,7 @@ SharedTensor::~SharedTensor() {
   state_->withdraw();
   if (!state_->is_open_elsewhere()) return;
   try {
-    Runtime::get().shared_before().add(std::move(state_));
+    Runtime::get().part<SharedBefore>().add(std::move(state_));
   } catch (const std::exception&) {
     // No memory for the entry: what others have open must stay, so it stays for good.
     static_cast<void>(state_.release());
@@ -339,8 +347,13 @@ void SharedBefore::add(std::unique_ptr<SharedTensorState> state) {
   states_.push_back(std::move(state));
 }
 
+SharedBefore::SharedBefore(Runtime& runtime) : reclaimers_(runtime.part<Allocators>().reclaimers()) {
+  reclaimers_->add(*this);
+}
+
 SharedBefore::~SharedBefore() {
-  collect();
+  reclaimers_->remove(*this);
+  reclaim();
   for (std::unique_ptr<SharedTensorState>& state : states_) static_cast<void>(state.release());
 }
 
@@ -349,9 +362,9 @@ std::size_t SharedBefore::count() {
   return states_.size();
 }
 
-bool SharedBefore::collect() {
-  const GraphCaptures::Thread of_no_graph(GraphPool::none);  // they are no part of what this thread captures
-  std::vector<std::unique_ptr<SharedTensorState>> gone;      // tensors are destroyed without the lock
+bool SharedBefore::reclaim() {
+  const OpenCapture of_no_graph(GraphPool::none);        // they are no part of what this thread captures
+  std::vector<std::unique_ptr<SharedTensorState>> gone;  // tensors are destroyed without the lock
   const std::lock_guard lock(mutex_);
   const auto closed =
       std::ranges::partition(states_, [](const auto& state) { return state->is_open_elsewhere(); });
@@ -360,20 +373,26 @@ bool SharedBefore::collect() {
   return !gone.empty();
 }
 
-int count_opened_tensors() noexcept {
-  return opened_tensors.load();
-}
-
-bool collect_shared(Runtime& runtime) {
-  bool has_closed = runtime.release_collected();
-  has_closed |= runtime.extension<QuietCloses>().close_idle();
-  return runtime.shared_before().collect() || has_closed;
+void SharedBefore::require_unused() {
+  reclaim();
+  if (const std::size_t open = count(); open != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("virtual_devices::start: {} tensors that were shared are still open in other "
+                            "processes, expected none: have them closed first",
+                            open));
+  }
+  if (const int opened = opened_.load(); opened != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("virtual_devices::start: {} tensors of other processes are still open, expected "
+                            "none: destroy all tensors first",
+                            opened));
+  }
 }
 
 Tensor open_shared_tensor(std::span<const std::byte> handle) {
   const SharedTensorWords words = words_of(handle);
   Runtime& runtime = Runtime::get();
-  collect_shared(runtime);
+  runtime.part<Allocators>().reclaim();
   const int device = device_here(runtime, words);
   LayoutPtr layout = layout_of(words);
   const std::size_t bytes = layout->span_bytes();
@@ -389,7 +408,7 @@ Tensor open_shared_tensor(std::span<const std::byte> handle) {
 }
 
 void ipc_collect() {
-  if (Runtime* const runtime = Runtime::get_if_initialized()) collect_shared(*runtime);
+  if (Runtime* const runtime = Runtime::get_if_initialized()) runtime->part<Allocators>().reclaim();
 }
 
 }  // namespace tutti

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/allocators.hpp"
 #include "base/fork_mark.hpp"
+#include "device/runtime_part.hpp"
 #include "os/descriptor.hpp"
 #include "os/shared_memory.hpp"
 #include "tutti/sharing.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -15,7 +18,7 @@ namespace tutti {
 
 class Runtime;
 
-/// A tensor that is shared, and how it is known who has it open.
+/// A tensor that is shared, with what tells who has it open.
 ///
 /// Whoever opens it keeps a lock on a file of the exporting process's, which the system takes back when the
 /// process ends, and then looks whether the memory is still offered. Who shares it asks for the lock that
@@ -42,29 +45,31 @@ class SharedTensorState {
   std::vector<std::byte> handle_;
 };
 
-/// What a runtime's process has shared and shares no more, while others have it open. Thread-safe.
-class SharedBefore {
+/// Keeps what a runtime's process has shared and shares no more, while others have it open. Thread-safe.
+class SharedBefore final : public RuntimePart, public Reclaimer {
  public:
-  SharedBefore() = default;
-  SharedBefore(const SharedBefore&) = delete;
-  SharedBefore& operator=(const SharedBefore&) = delete;
+  static constexpr PartSlot slot = PartSlot::sharing;
+
+  explicit SharedBefore(Runtime& runtime);
   /// What others have open stays for good.
-  ~SharedBefore();
+  ~SharedBefore() override;
   /// Takes it over once it is withdrawn.
   void add(std::unique_ptr<SharedTensorState> state);
-  /// Lets go of what nobody has open. Whether anything has gone.
-  bool collect();
-  [[nodiscard]] std::size_t count();
+  /// Lets go of what nobody has open; returns whether anything has gone.
+  bool reclaim() override;
+  /// Also throws if this process has tensors of others open.
+  void require_unused() override;
+  /// A tensor of another process has been opened.
+  void count_opened() noexcept { ++opened_; }
+  void count_closed() noexcept { --opened_; }
 
  private:
+  [[nodiscard]] std::size_t count();
+
+  const std::shared_ptr<Reclaimers> reclaimers_;
+  std::atomic<int> opened_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<SharedTensorState>> states_;
 };
-
-/// How many tensors of other processes this one has open. They belong to its runtime.
-[[nodiscard]] int count_opened_tensors() noexcept;
-
-/// `ipc_collect`. Whether anything has gone.
-bool collect_shared(Runtime& runtime);
 
 }  // namespace tutti

@@ -3,7 +3,10 @@
 
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
+#include "device/ended_work.hpp"
 #include "device/host_waits.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "tutti/error.hpp"
 
 #include <ostream>
@@ -117,7 +120,7 @@ void Event::create(int device) {
 }
 
 void Event::wait(const Stream& stream) const {
-  if (is_created()) Runtime::get().wait_event(StreamAccess::ref(stream), handle_of(*this));
+  if (is_created()) Runtime::get().part<Streams>().wait_event(StreamAccess::ref(stream), handle_of(*this));
 }
 
 bool Event::query() const {
@@ -126,7 +129,7 @@ bool Event::query() const {
   const bool is_complete = runtime.backend().query_event(handle_of(*this));
   if (is_complete) {
     HostWaits::count_one();
-    runtime.ended_work().report(device_);
+    runtime.part<EndedWork>().report(device_);
   }
   return is_complete;
 }
@@ -137,7 +140,7 @@ void Event::synchronize() const {
   Runtime& runtime = Runtime::get();
   runtime.backend().synchronize_event(handle_of(*this));
   HostWaits::count_one();
-  runtime.ended_work().report(device_);
+  runtime.part<EndedWork>().report(device_);
 }
 
 float Event::elapsed_time(const Event& end) const {

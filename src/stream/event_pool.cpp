@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/event_pool.hpp"
 
+#include "device/runtime.hpp"
+
 #include <exception>
 
 namespace tutti {
+
+EventPool::EventPool(Runtime& runtime) : EventPool(runtime.backend(), runtime.device_count()) {}
 
 EventPool::EventPool(backend::Backend& backend, int device_count) : backend_(backend) {
   for (int device = 0; device < device_count; ++device) devices_.push_back(std::make_unique<PerDevice>());

@@ -3,6 +3,7 @@
 
 #include "backend/backend.hpp"
 #include "base/fork_mark.hpp"
+#include "device/runtime_part.hpp"
 
 #include <memory>
 #include <mutex>
@@ -11,15 +12,18 @@
 
 namespace tutti {
 
+class Runtime;
+
 /// Events without timing for the library's own ordering, reused because creating one costs more than
 /// recording it. One pool per runtime, keyed by the recording stream's device. Thread-safe.
-class EventPool {
+class EventPool final : public RuntimePart {
  public:
+  static constexpr PartSlot slot = PartSlot::events;
+
+  explicit EventPool(Runtime& runtime);
   /// For devices 0 to `device_count` - 1.
   EventPool(backend::Backend& backend, int device_count);
-  EventPool(const EventPool&) = delete;
-  EventPool& operator=(const EventPool&) = delete;
-  ~EventPool();
+  ~EventPool() override;
 
   [[nodiscard]] backend::EventHandle acquire(int device);
   /// The event may still be pending: recording it again starts a new mark. Nothing in a forked child, whose

@@ -3,8 +3,13 @@
 
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
+#include "device/ended_work.hpp"
+#include "device/external_streams.hpp"
 #include "device/host_waits.hpp"
-#include "stream/external_streams.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
 
@@ -22,7 +27,7 @@ namespace {
 
 /// Leaves the current device as it is.
 void set_stream_of_device(Runtime& runtime, const Stream& stream) {
-  Stream& current = thread_current(runtime).streams[stream.device()];
+  Stream& current = thread_streams(runtime)[stream.device()];
   note_current_stream(StreamAccess::ref(current), StreamAccess::ref(stream));
   current = stream;
 }
@@ -50,8 +55,8 @@ Stream external_stream(void* native_handle, int device) {
 Stream::Stream(Device device, int priority) {
   Runtime& runtime = Runtime::get();
   device_ = index_of(runtime, device, "Stream");
-  priority_ = runtime.clamped_priority(device_, priority);
-  handle_ = runtime.pooled_stream(device_, priority_).handle;
+  priority_ = runtime.part<Streams>().clamped_priority(device_, priority);
+  handle_ = runtime.part<Streams>().pooled_stream(device_, priority_).handle;
 }
 
 bool Stream::query() const {
@@ -59,7 +64,7 @@ bool Stream::query() const {
   const bool is_idle = runtime.backend().query_stream(StreamAccess::ref(*this));
   if (is_idle) {
     HostWaits::count_one();
-    runtime.ended_work().report(device_);
+    runtime.part<EndedWork>().report(device_);
   }
   return is_idle;
 }
@@ -67,8 +72,8 @@ bool Stream::query() const {
 void Stream::synchronize() const {
   const BlockingCall blocks("Stream::synchronize");
   Runtime& runtime = Runtime::get();
-  runtime.release_collected();
-  runtime.synchronize(StreamAccess::ref(*this));
+  runtime.part<LateReleases>().release();
+  runtime.part<Streams>().synchronize(StreamAccess::ref(*this));
 }
 
 Event Stream::record_event() const {
@@ -86,7 +91,7 @@ void Stream::wait_event(const Event& event) const {
 }
 
 void Stream::wait_stream(const Stream& other) const {
-  Runtime::get().order(StreamAccess::ref(other), StreamAccess::ref(*this));
+  Runtime::get().part<Streams>().order(StreamAccess::ref(other), StreamAccess::ref(*this));
 }
 
 std::string to_string(const Stream& stream) {
@@ -114,7 +119,7 @@ Stream default_stream(Device device) {
 Stream current_stream(Device device) {
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "current_stream");
-  return thread_current(runtime).streams[index];
+  return thread_streams(runtime)[index];
 }
 
 void set_stream(const Stream& stream) {

@@ -5,6 +5,7 @@
 #include "base/enumerators.hpp"
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
+#include "stream/stream_access.hpp"
 #include "tutti/error.hpp"
 
 #include <optional>

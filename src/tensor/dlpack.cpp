@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/dlpack.hpp"
 
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "base/enumerators.hpp"
 #include "base/fork_mark.hpp"
 #include "device/blocking_call.hpp"
 #include "device/runtime.hpp"
 #include "settings/log.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/dlpack_versioned.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -112,7 +116,8 @@ void hand_over(const Tensor& tensor, const Stream* consumer, std::string_view fu
   if (!tensor.device().is_host()) {
     Runtime& runtime = Runtime::get();
     runtime.require_device(tensor.device(), function);
-    runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
+    runtime.part<Streams>().order(current_stream_ref(runtime, tensor.device().index()),
+                                  StreamAccess::ref(*consumer));
   }
   // The consumer may call the deleter while its own work is still queued.
   tensor.record_stream(*consumer);
@@ -160,7 +165,7 @@ class ImportedStorage final : public Storage {
     backend::Backend& backend = runtime.backend();
     try {
       if (backend.is_capturing(stream)) {
-        runtime.retain_until_graph_destroyed(stream, owner);
+        runtime.part<GraphCaptures>().retain(stream, owner);
       } else if (backend.is_in_stream_work()) {
         let_go_after_work_of(stream, owner);
       } else {
@@ -278,7 +283,7 @@ Tensor take_over(Managed* managed, MemoryAccess access, const Stream* producer) 
   if (!view.device().is_host()) {
     Runtime& runtime = Runtime::get();
     home = current_stream_ref(runtime, view.device().index());
-    if (producer != nullptr) runtime.order(StreamAccess::ref(*producer), *home);
+    if (producer != nullptr) runtime.part<Streams>().order(StreamAccess::ref(*producer), *home);
   } else if (producer != nullptr) {
     const BlockingCall blocks("from_dlpack");
     producer->synchronize();  // the host has no stream that could wait

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/tensor.hpp"
 
-#include "allocator/storage.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 

@@ -4,6 +4,9 @@
 #include "base/enumerators.hpp"
 #include "device/blocking_call.hpp"
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -80,7 +83,7 @@ backend::Copy2D byte_copy(const TensorView& target, const TensorView& source) {
 }
 
 void wait_for(backend::StreamRef stream) {
-  Runtime::get().synchronize(stream);
+  Runtime::get().part<Streams>().synchronize(stream);
 }
 
 /// Copies between two tensors on the host (at once) or on one device (in stream order), rearranging and
@@ -209,10 +212,10 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
   if (!source.device().is_host() && !target.device().is_host()) {
     const backend::StreamRef source_stream = current_stream_ref(runtime, source.device().index());
     const backend::StreamRef target_stream = current_stream_ref(runtime, target.device().index());
-    runtime.order(target_stream, source_stream);
+    runtime.part<Streams>().order(target_stream, source_stream);
     runtime.backend().copy(source_stream, task);
     try {
-      runtime.order(source_stream, target_stream);
+      runtime.part<Streams>().order(source_stream, target_stream);
     } catch (...) {
       // The copy is under way, but the target's stream is not ordered after it.
       target.record_stream(StreamAccess::make(source_stream));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/storage.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "base/enumerators.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
@@ -89,7 +91,7 @@ void keep_if_captured(const Tensor& temporary, Device place) {
   Runtime& runtime = Runtime::get();
   const backend::StreamRef stream = current_stream_ref(runtime, place.index());
   if (runtime.backend().is_capturing(stream))
-    runtime.retain_until_graph_destroyed(stream, std::make_shared<Tensor>(temporary));
+    runtime.part<GraphCaptures>().retain(stream, std::make_shared<Tensor>(temporary));
 }
 
 void require_writable(const Tensor& tensor, std::string_view function, std::string_view argument) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/kernels/kernels.hpp"
 #include "device/runtime.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/tensor.hpp"
 

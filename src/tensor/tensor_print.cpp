@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
+#include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
 #include "tutti/tensor.hpp"
 

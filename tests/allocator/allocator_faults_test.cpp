@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the allocators do when memory runs out, on virtual machines small enough for that.
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/memory/memory_books.hpp"
 #include "support/stream_gate.hpp"
@@ -48,7 +53,7 @@ class FullMemory : public testing::Test {
     EXPECT_TRUE(books_balance(allocator().stats(), allocator().snapshot()));
   }
 
-  static CachingAllocator& allocator() { return Runtime::get().allocator(0); }
+  static CachingAllocator& allocator() { return Runtime::get().part<Allocators>().of(0); }
   static Block* allocate(std::size_t bytes, const Stream& stream) {
     return allocator().allocate(bytes, StreamAccess::ref(stream));
   }
@@ -107,7 +112,7 @@ TEST_F(FullMemory, LetsOthersAllocateWhileTheCacheIsEmptied) {
 }
 
 TEST_F(FullMemory, LetsOthersAllocateWhilePinnedBlocksAreWaitedFor) {
-  PinnedAllocator& pinned = Runtime::get().pinned();
+  PinnedAllocator& pinned = Runtime::get().part<PinnedAllocator>();
   const Stream stream(0);
   StreamGate gate(stream);
   PinnedBlock* const block = pinned.allocate(4096);
@@ -215,7 +220,7 @@ TEST_F(FullMemory, PassesOnFailuresOfWorkItHasToWaitFor) {
 }
 
 TEST_F(FullMemory, LeavesOtherDevicesAlone) {
-  CachingAllocator& other = Runtime::get().allocator(1);
+  CachingAllocator& other = Runtime::get().part<Allocators>().of(1);
   const Stream other_stream(1);
   Block* used = other.allocate(20 * mebibyte, StreamAccess::ref(other_stream));
   other.free(other.allocate(30 * mebibyte, StreamAccess::ref(other_stream)));
@@ -234,7 +239,7 @@ TEST_F(FullMemory, LeavesOtherDevicesAlone) {
 
 class FullPinnedMemory : public FullMemory {
  protected:
-  static PinnedAllocator& pinned() { return Runtime::get().pinned(); }
+  static PinnedAllocator& pinned() { return Runtime::get().part<PinnedAllocator>(); }
   static void refuse_pinned(std::uint64_t count) {
     virtual_devices::inject(
         {.operation = Operation::allocate_pinned, .kind = FaultKind::fail, .count = count});
@@ -273,7 +278,7 @@ TEST_F(FullPinnedMemory, IsReportedWhenNothingHelps) {
 
 TEST_F(FullMemory, CollectsWhatIsCachedAboveAThreshold) {
   Runtime& runtime = Runtime::get();
-  CachingAllocator collecting(runtime.backend(), runtime.events(), 0, nullptr,
+  CachingAllocator collecting(runtime.backend(), runtime.part<EventPool>(), 0, nullptr,
                               {.garbage_collection_threshold = 0.7});  // of 64 MiB: 44.8
   const backend::StreamRef stream = StreamAccess::ref(Stream(0));
   Block* const oldest = collecting.allocate(12 * mebibyte, stream);

@@ -2,6 +2,8 @@
 // The statistics of every device equal the sums over its snapshot at every moment, whatever threads, streams
 // and graphs do.
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/memory/memory_books.hpp"
@@ -159,7 +161,7 @@ TEST(AllocatorBooks, BalanceAtEveryMoment) {
   std::size_t looks = 0;
   while (at_work.load() > 0) {
     for (int device = 0; device < devices; ++device) {
-      const CachingAllocator::Books books = runtime.allocator(device).books();
+      const CachingAllocator::Books books = runtime.part<Allocators>().of(device).books();
       EXPECT_TRUE(test::books_balance(books.stats, books.segments)) << "device " << device;
     }
     ++looks;
@@ -170,7 +172,7 @@ TEST(AllocatorBooks, BalanceAtEveryMoment) {
     synchronize(device);
     empty_cache();
     EXPECT_EQ(memory_allocated(device), 0U);
-    EXPECT_TRUE(test::books_balance(memory_stats(device), runtime.allocator(device).snapshot()));
+    EXPECT_TRUE(test::books_balance(memory_stats(device), runtime.part<Allocators>().of(device).snapshot()));
   }
 }
 

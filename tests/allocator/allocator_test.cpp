@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/storage.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/memory/allocator_fixture.hpp"
@@ -378,7 +382,7 @@ TEST_F(AllocatorTest, KeepsBlocksApartAndItsBooksUnderManyThreads) {
     const Stream reader(0);
     const backend::StreamRef write = StreamAccess::ref(writer);
     const backend::StreamRef read = StreamAccess::ref(reader);
-    PinnedBlock* results = runtime.pinned().allocate(steps * checked_bytes);
+    PinnedBlock* results = runtime.part<PinnedAllocator>().allocate(steps * checked_bytes);
     auto* bytes = static_cast<std::byte*>(PinnedAllocator::address(results));
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t step = 0; step < steps; ++step) {
@@ -388,7 +392,7 @@ TEST_F(AllocatorTest, KeepsBlocksApartAndItsBooksUnderManyThreads) {
         backend::Fill fill{.target = address, .count = checked_bytes};
         fill.value[0] = static_cast<std::byte>(step);
         backend.fill(write, fill);
-        runtime.order(write, read);
+        runtime.part<Streams>().order(write, read);
         backend.copy(read,
                      {.target = bytes + step * checked_bytes, .source = address, .row_bytes = checked_bytes});
         shared.record_stream(block, read);
@@ -401,7 +405,7 @@ TEST_F(AllocatorTest, KeepsBlocksApartAndItsBooksUnderManyThreads) {
       if (thread == 0) shared.empty_cache();
       all_idle.arrive_and_wait();
     }
-    runtime.pinned().free(results);
+    runtime.part<PinnedAllocator>().free(results);
   };
   std::vector<std::thread> workers;
   for (int thread = 0; thread < threads; ++thread) workers.emplace_back(work, thread);

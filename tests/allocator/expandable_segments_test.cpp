@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/allocators.hpp"
 #include "allocator/blocks/shareable_memory.hpp"
 #include "allocator/caching_allocator.hpp"
 #include "device/runtime.hpp"
 #include "settings/environment.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/stream_access.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/machines/absent_backend.hpp"
@@ -74,7 +77,7 @@ class ExpandableSegments : public testing::Test {
   const Stream stream_{0};
   std::vector<Block*> blocks_;
   CachingAllocator allocator_{
-      runtime_.backend(), runtime_.events(), 0, nullptr, {.has_expandable_segments = true}};
+      runtime_.backend(), runtime_.part<EventPool>(), 0, nullptr, {.has_expandable_segments = true}};
 };
 
 TEST_F(ExpandableSegments, GrowWhereTheyEnd) {
@@ -225,7 +228,7 @@ TEST(ExpandableRanges, AreWhatTensorsComeFromIfTheEnvironmentSaysSo) {
   const Stream stream(0);
   const StreamGuard guard(stream);
   const Tensor tensor = ones({1000}, {.device = Device(0)});
-  const auto segments = runtime.allocator(0).snapshot();
+  const auto segments = runtime.part<Allocators>().of(0).snapshot();
   EXPECT_TRUE(std::ranges::all_of(
       segments, [&](const MemorySegment& segment) { return segment.is_expandable == can_expand; }));
   if (!can_expand) return;

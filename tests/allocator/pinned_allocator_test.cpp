@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/storage.hpp"
+#include "allocator/pinned_allocator.hpp"
+
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
@@ -28,7 +31,7 @@ class PinnedAllocatorTest : public testing::Test {
     EXPECT_EQ(pinned().bytes_active(), 0U) << "a block was not given back";
   }
 
-  static PinnedAllocator& pinned() { return Runtime::get().pinned(); }
+  static PinnedAllocator& pinned() { return Runtime::get().part<PinnedAllocator>(); }
   static std::size_t reserved_for(std::size_t bytes) {
     const std::size_t before = pinned().bytes_reserved();
     PinnedBlock* block = pinned().allocate(bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
 #include "os/shared_flag.hpp"
+#include "stream/stream_access.hpp"
 #include "support/environment.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/stream.hpp"

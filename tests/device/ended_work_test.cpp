@@ -23,9 +23,9 @@ class Ends final : public EndedWork::Source {
  public:
   explicit Ends(int device) : device_(device) {
     const std::array devices{device};
-    Runtime::get().ended_work().add(*this, devices);
+    Runtime::get().part<EndedWork>().add(*this, devices);
   }
-  ~Ends() { Runtime::get().ended_work().remove(*this); }
+  ~Ends() { Runtime::get().part<EndedWork>().remove(*this); }
 
   std::optional<Error> take_end(int device) override {
     EXPECT_EQ(device, device_);

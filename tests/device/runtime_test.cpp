@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
 
-#include "allocator/storage.hpp"
+#include "device/external_streams.hpp"
+#include "device/peer_access.hpp"
 #include "settings/log.hpp"
-#include "stream/external_streams.hpp"
+#include "storage/storage.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "support/errors.hpp"
 #include "support/machines/absent_backend.hpp"
 #include "support/stream_gate.hpp"
@@ -207,7 +212,7 @@ TEST(Runtime, OrdersStreams) {
   const Stream earlier(0);
   const Stream later(device_count() > 1 ? 1 : 0);
   StreamGate gate(earlier);
-  runtime.order(StreamAccess::ref(earlier), StreamAccess::ref(later));
+  runtime.part<Streams>().order(StreamAccess::ref(earlier), StreamAccess::ref(later));
   const StreamFlag done(later);
   EXPECT_TRUE(done.stays_unset());
   gate.open();
@@ -222,7 +227,8 @@ TEST(Runtime, OrdersStreamsFromManyThreadsWithFewEvents) {
       const Stream a(0);
       const Stream b(0);
       for (int i = 0; i < 200; ++i)
-        runtime.order(StreamAccess::ref(i % 2 == 0 ? a : b), StreamAccess::ref(i % 2 == 0 ? b : a));
+        runtime.part<Streams>().order(StreamAccess::ref(i % 2 == 0 ? a : b),
+                                      StreamAccess::ref(i % 2 == 0 ? b : a));
       a.synchronize();
       b.synchronize();
     });
@@ -241,7 +247,7 @@ TEST(Runtime, LetsGoOfCollectedResourcesAtTheNextCall) {
   Runtime& runtime = Runtime::get();
   auto resource = std::make_shared<int>(1);
   const std::weak_ptr<int> watched = resource;
-  runtime.late_releases().add(late(std::move(resource)));
+  runtime.part<LateReleases>().add(late(std::move(resource)));
   EXPECT_FALSE(watched.expired());
   synchronize(0);
   EXPECT_TRUE(watched.expired());
@@ -251,12 +257,12 @@ TEST(Runtime, LetsResourcesCollectMoreWhileTheyGo) {
   Runtime& runtime = Runtime::get();
   auto inner = std::make_shared<int>(2);
   const std::weak_ptr<int> watched = inner;
-  runtime.late_releases().add(
+  runtime.part<LateReleases>().add(
       late(std::shared_ptr<void>(nullptr, [&runtime, inner = std::move(inner)](void*) mutable {
-        runtime.late_releases().add(late(std::move(inner)));
+        runtime.part<LateReleases>().add(late(std::move(inner)));
       })));
-  runtime.release_collected();
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
+  runtime.part<LateReleases>().release();
   EXPECT_TRUE(watched.expired());
 }
 
@@ -270,17 +276,17 @@ TEST(Runtime, LetsGoOfResourcesWhenTheirStreamsHavePassed) {
   StreamGate other_gate(other);
   LateReleases::Ones ones = late(std::move(resource));
   ones.front().streams = {StreamAccess::ref(stream)};
-  ones.front().marks.emplace_back(runtime.events(), 0);
+  ones.front().marks.emplace_back(runtime.part<EventPool>(), 0);
   runtime.backend().record_event(ones.front().marks.front().handle(), StreamAccess::ref(other));
-  runtime.late_releases().add(std::move(ones));
-  runtime.release_collected();
+  runtime.part<LateReleases>().add(std::move(ones));
+  runtime.part<LateReleases>().release();
   EXPECT_FALSE(watched.expired());
   gate.open();
   stream.synchronize();
   EXPECT_FALSE(watched.expired()) << "the work behind the mark is not done";
   other_gate.open();
   other.synchronize();
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
   EXPECT_TRUE(watched.expired());
 }
 
@@ -289,11 +295,10 @@ struct Counted {
   static inline std::atomic<int> made = 0;
 };
 
-TEST(RuntimeExtension, IsMadeOnceWhenThreadsRaceToIt) {
+TEST(RuntimeParts, IsMadeOnceWhenThreadsRaceToIt) {
   std::vector<Counted*> seen(8);
   std::vector<std::thread> threads;
-  for (Counted*& object : seen)
-    threads.emplace_back([&object] { object = &Runtime::get().extension<Counted>(); });
+  for (Counted*& object : seen) threads.emplace_back([&object] { object = &Runtime::get().part<Counted>(); });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(Counted::made, 1);
   for (const Counted* object : seen) EXPECT_EQ(object, seen[0]);
@@ -306,25 +311,56 @@ struct FailsAtFirst {
   static inline int attempts = 0;
 };
 
-TEST(RuntimeExtension, IsTriedAgainAfterAFailure) {
-  EXPECT_THROW(static_cast<void>(Runtime::get().extension<FailsAtFirst>()), Error);
-  EXPECT_NO_THROW(static_cast<void>(Runtime::get().extension<FailsAtFirst>()));
+TEST(RuntimeParts, IsTriedAgainAfterAFailure) {
+  EXPECT_THROW(static_cast<void>(Runtime::get().part<FailsAtFirst>()), Error);
+  EXPECT_NO_THROW(static_cast<void>(Runtime::get().part<FailsAtFirst>()));
   EXPECT_EQ(FailsAtFirst::attempts, 2);
+}
+
+std::vector<PartSlot> destroyed_parts;
+
+template <PartSlot place>
+struct Fixed final : RuntimePart {
+  static constexpr PartSlot slot = place;
+  explicit Fixed(Runtime&) {}
+  ~Fixed() override { destroyed_parts.push_back(place); }
+};
+
+/// Uses a part with a place until it is destroyed.
+struct Loose {
+  explicit Loose(Runtime& owner) : runtime(owner) {}
+  ~Loose() {
+    EXPECT_TRUE(destroyed_parts.empty());
+    EXPECT_EQ(&runtime.part<Fixed<PartSlot::sharing>>(), sharing);
+  }
+  Runtime& runtime;
+  const void* sharing = &runtime.part<Fixed<PartSlot::sharing>>();
+};
+
+TEST(RuntimeParts, AreDestroyedByTheirPlacesAfterThoseWithoutOne) {
+  destroyed_parts.clear();
+  {
+    Runtime runtime(std::make_unique<test::AbsentBackend>(), nullptr);
+    static_cast<void>(runtime.part<Fixed<PartSlot::events>>());
+    static_cast<void>(runtime.part<Fixed<PartSlot::allocators>>());
+    static_cast<void>(runtime.part<Loose>());
+  }
+  EXPECT_EQ(destroyed_parts, (std::vector{PartSlot::sharing, PartSlot::allocators, PartSlot::events}));
 }
 
 TEST(Runtime, EnablesPeerAccessWhereThereIsSome) {
   Runtime& runtime = Runtime::get();
-  runtime.enable_peer_access(0, 0);
+  runtime.part<PeerAccess>().enable(0, 0);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       for (int device = 0; device < device_count(); ++device) {
         for (int peer = 0; peer < device_count(); ++peer) {
           if (can_device_access_peer(device, peer)) {
-            EXPECT_NO_THROW(runtime.enable_peer_access(device, peer));
+            EXPECT_NO_THROW(runtime.part<PeerAccess>().enable(device, peer));
           } else if (device != peer) {
-            EXPECT_TRUE(
-                refuses([&] { runtime.enable_peer_access(device, peer); }, ErrorCode::peer_unavailable, {}));
+            EXPECT_TRUE(refuses([&] { runtime.part<PeerAccess>().enable(device, peer); },
+                                ErrorCode::peer_unavailable, {}));
           }
         }
       }

@@ -5,6 +5,7 @@
 #include "tutti/jiterator.hpp"
 
 #include "jit/jit_combination.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/variable_guard.hpp"
 #include "tutti/device.hpp"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream.hpp"
 
-#include "stream/external_streams.hpp"
+#include "device/external_streams.hpp"
 #include "support/errors.hpp"
 #include "support/machines/absent_backend.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/tensor.hpp"
 
 #include <optional>
 #include <set>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "tutti/stream.hpp"
 
 #include <chrono>

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/launch/launch.hpp"
 
-#include "allocator/storage.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "settings/log.hpp"
+#include "storage/storage.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "transport/launch/plan_launcher.hpp"
 #include "transport/rounds/round_launcher.hpp"
 #include "transport/steps/launch_helpers.hpp"
@@ -26,11 +30,11 @@ void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, c
   lease.for_each(before.size(), [&](std::size_t i) {
     backend.signal(operands.lanes[before[i]], flags.ready[i], flags.value);
   });
-  if (!before.empty()) runtime.wait_signals(hub, flags.ready, flags.value);
+  if (!before.empty()) runtime.part<Streams>().wait_signals(hub, flags.ready, flags.value);
   PlanLauncher(runtime, plan, operands).run_body();
   backend.signal(hub, *flags.done, flags.value);
   lease.for_each(after.size(), [&](std::size_t i) {
-    runtime.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
+    runtime.part<Streams>().wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
   });
 }
 
@@ -41,10 +45,10 @@ void launch_steps(Runtime& runtime, const Plan& plan, const Operands& operands) 
       return runtime.backend().is_of_calling_thread(lane);
     });
     const auto& [before, after] = *plan.star;
-    LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(),
+    LaunchHelpers::Lease lease(runtime.part<LaunchHelpers>(),
                                has_thread_stream ? 0 : before.size() + after.size());
     if (plan.signals == SignalUse::always || lease.has_help()) {
-      const auto flags = runtime.extension<Signals>().take(before.size());
+      const auto flags = runtime.part<Signals>().take(before.size());
       if (flags) return launch_star(runtime, plan, operands, *flags, lease);
     }
   }
@@ -63,7 +67,7 @@ void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<S
 /// Adds streams of the library's own for the side lanes.
 void bind_side_lanes(Runtime& runtime, const Plan& plan, Operands& operands) {
   for (std::size_t k = 0; k < plan.beside.size(); ++k) {
-    operands.lanes.push_back(runtime.extension<SideStreams>().beside(operands.lanes[plan.beside[k]], k));
+    operands.lanes.push_back(runtime.part<SideStreams>().beside(operands.lanes[plan.beside[k]], k));
   }
 }
 
@@ -119,7 +123,7 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
 }
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
   const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
   const backend::DeviceScope scope(runtime.backend());
@@ -135,7 +139,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
                      JoinedLanes& lanes) {
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
   const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
   const backend::DeviceScope scope(runtime.backend());
@@ -148,7 +152,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   }
   resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
   resources->plan = plan;
-  runtime.retain_until_graph_destroyed(lanes.origin(), std::move(resources));
+  runtime.part<GraphCaptures>().retain(lanes.origin(), std::move(resources));
 
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
@@ -163,7 +167,7 @@ std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, c
       rounds.protocol == team::Protocol::direct &&
       !plan.process_rounds->team->may_expose(rounds, operands.addresses))
     return std::nullopt;
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
   team::ProcessTurn turn;
   turn.streams.reserve(operands.lanes.size());
   for (const LaneId lane : plan.process_rounds->lanes) turn.streams.push_back(operands.lanes[lane]);
@@ -193,7 +197,7 @@ void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
                     std::span<const detail::IntrusivePtr<Storage>> temporaries, const TeamBinding& team) {
   const auto capture = team.launcher.captured();
   if (capture && !temporaries.empty()) {
-    runtime.retain_until_graph_destroyed(
+    runtime.part<GraphCaptures>().retain(
         *capture,
         std::make_shared<std::vector<detail::IntrusivePtr<Storage>>>(temporaries.begin(), temporaries.end()));
   }
@@ -207,9 +211,9 @@ void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend
   const backend::DeviceScope scope(runtime.backend());
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
-  for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
+  for (const LaneId lane : plan.used_lanes) runtime.part<Streams>().order(home, operands.lanes[lane]);
   PlanLauncher(runtime, plan, operands).run_body();
-  for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
+  for (const LaneId lane : plan.used_lanes) runtime.part<Streams>().order(operands.lanes[lane], home);
 }
 
 }  // namespace tutti::transport

@@ -2,30 +2,18 @@
 #pragma once
 
 #include "device/runtime.hpp"
+#include "transport/launch/operands.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/rounds/process_rounds.hpp"
 #include "transport/steps/joined_lanes.hpp"
-#include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 namespace tutti::transport {
-
-/// The operands that a plan is launched on. Planning appends the plan's temporaries to the vectors by buffer.
-struct Operands {
-  std::vector<std::byte*> addresses;      ///< by BufferId
-  std::vector<backend::StreamRef> lanes;  ///< by LaneId
-  std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
-  /// Buffers whose storages have yet to record that their home lanes use them. A storage that the previous
-  /// buffer shares on the same lane is recorded once.
-  std::vector<BufferId> unrecorded;
-  ReduceOp operation;  ///< combines elements
-};
 
 /// Enqueues all steps on the `operands`' lanes, none of which may be captured. Throws OutOfMemoryError before
 /// anything is enqueued. Other threads may help (`launch_helpers.hpp`), but all is enqueued when it returns.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/launch/messages.hpp"
 
+#include "stream/streams.hpp"
 #include "transport/nccl/team_nccl.hpp"
 #include "transport/select/select.hpp"
 
@@ -52,12 +53,14 @@ void MessageLauncher::copy(std::span<const InsideMessage> messages,
     }
   };
   // None waits for another: they go both ways at once.
-  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime_.order(receiver, sender); });
+  once_for_each_two(
+      [&](const auto& sender, const auto& receiver) { runtime_.part<Streams>().order(receiver, sender); });
   for (const InsideMessage& message : messages) {
     runtime_.backend().copy(streams[message.sender],
                             {.target = message.target, .source = message.source, .row_bytes = message.bytes});
   }
-  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime_.order(sender, receiver); });
+  once_for_each_two(
+      [&](const auto& sender, const auto& receiver) { runtime_.part<Streams>().order(sender, receiver); });
 }
 
 void MessageLauncher::launch(Launching launching, std::uint64_t number, std::span<LinkTransfer> transfers,

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "device/runtime.hpp"
-#include "transport/launch/launch.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/streams.hpp"
+#include "transport/launch/operands.hpp"
 #include "transport/plan/plan.hpp"
 
 #include <cstddef>
@@ -22,12 +24,12 @@ class Marks {
 
   void record(MarkId id, backend::StreamRef stream) {
     Mark& mark = marks_[id];
-    mark = {PooledEvent(runtime_.events(), stream.device), stream};
+    mark = {PooledEvent(runtime_.part<EventPool>(), stream.device), stream};
     mark.event.record(stream);
   }
   void wait(MarkId id, backend::StreamRef stream) {
     // Lanes may share a stream (captures, replays), whose own order is enough then.
-    if (marks_[id].stream != stream) runtime_.wait_event(stream, marks_[id].event.handle());
+    if (marks_[id].stream != stream) runtime_.part<Streams>().wait_event(stream, marks_[id].event.handle());
   }
 
  private:

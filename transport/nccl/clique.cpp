@@ -2,7 +2,9 @@
 #include "transport/nccl/clique.hpp"
 
 #include "device/blocking_call.hpp"
+#include "device/peer_access.hpp"
 #include "settings/log.hpp"
+#include "stream/streams.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -43,7 +45,7 @@ void let_devices_access_one_another(Runtime& runtime, const std::vector<int>& de
     for (const int peer : devices) {
       if (!runtime.backend().can_access_peer(device, peer)) continue;
       try {
-        runtime.enable_peer_access(device, peer);
+        runtime.part<PeerAccess>().enable(device, peer);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::peer_unavailable) throw;  // NCCL goes another way then
       }
@@ -80,7 +82,7 @@ void Clique::enqueue(const CallList& list, const Binding& binding) {
   check_asynchronous_errors();
   // In this order, as teams take them.
   const std::lock_guard lock(library_.group_mutex());
-  const auto gate = runtime_.launch_together();
+  const auto gate = runtime_.part<Streams>().launch_together();
   std::size_t begin = 0;
   for (const std::size_t end : list.group_ends) {
     Group group(library_);

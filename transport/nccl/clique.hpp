@@ -37,7 +37,7 @@ class Clique final : public Connection {
   std::vector<ncclComm_t> communicators_;
 };
 
-/// Creates the cliques of a runtime when they are first needed. A runtime extension; thread-safe.
+/// Creates the cliques of a runtime when they are first needed. A part of the runtime; thread-safe.
 class Cliques {
  public:
   explicit Cliques(Runtime& runtime) : runtime_(runtime) {}

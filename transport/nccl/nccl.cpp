@@ -28,16 +28,16 @@ std::string refusal(Runtime& runtime, const Problem& problem) {
   const auto* refused = std::get_if<Refusal>(&calls);
   if (refused != nullptr) return refused->reason;
   const std::vector<int>& devices = std::get<CallList>(calls).devices;
-  if (devices.size() > 1 && runtime.extension<LaunchProbe>().find(devices) != Launching::from_one_thread)
+  if (devices.size() > 1 && runtime.part<LaunchProbe>().find(devices) != Launching::from_one_thread)
     return std::string(launches_block);
-  return runtime.extension<Cliques>().refusal(devices);
+  return runtime.part<Cliques>().refusal(devices);
 }
 
 Plan lower(Runtime& runtime, const Problem& problem) {
   const auto calls = calls_for(problem);
   if (const auto* const refused = std::get_if<Refusal>(&calls))
     throw Error(ErrorCode::internal, "nccl::lower: refused before: " + refused->reason);
-  return plan_calls(problem, runtime.extension<Cliques>().of(std::get<CallList>(calls).devices));
+  return plan_calls(problem, runtime.part<Cliques>().of(std::get<CallList>(calls).devices));
 }
 
 }  // namespace tutti::transport::nccl

@@ -3,6 +3,7 @@
 
 #include "os/thread.hpp"
 #include "settings/log.hpp"
+#include "stream/streams.hpp"
 #include "transport/nccl/library.hpp"
 #include "transport/probes/launch_probe.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -196,7 +197,7 @@ void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& bindi
   std::unique_lock<std::shared_mutex> gate;
   if (communicators_.size() > 1) {
     group = std::unique_lock(library_.group_mutex());
-    gate = runtime_.launch_together();
+    gate = runtime_.part<Streams>().launch_together();
   }
   std::size_t begin = 0;
   for (const std::size_t end : list.group_ends) {
@@ -239,8 +240,7 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
   } else if (!Library::get().usable()) {
     mine.refusal = Note(Library::get().detail());
   } else if (team.membership().local_count() > 1 &&
-             runtime.extension<LaunchProbe>().find(team.membership().devices()) !=
-                 Launching::from_one_thread) {
+             runtime.part<LaunchProbe>().find(team.membership().devices()) != Launching::from_one_thread) {
     mine.refusal = Note(fmt::format("it has several members, and {}", launches_block));
   } else {
     mine.version = Note(Library::get().detail());

@@ -2,6 +2,7 @@
 #include "transport/probes/connectivity.hpp"
 
 #include "device/blocking_call.hpp"
+#include "device/peer_access.hpp"
 #include "settings/log.hpp"
 #include "tutti/error.hpp"
 
@@ -126,7 +127,7 @@ std::vector<DevicePair> Connectivity::enable_untested(std::span<const int> among
     for (const int peer : devices) {
       if (state(device, peer) != PeerState::untested) continue;
       try {
-        runtime_.enable_peer_access(device, peer);
+        runtime_.part<PeerAccess>().enable(device, peer);
         pairs.push_back({device, peer});
       } catch (const Error& error) {
         if (error.code() != ErrorCode::peer_unavailable) throw;

@@ -13,7 +13,7 @@
 
 namespace tutti::transport {
 
-/// Finds out which pairs of devices can access each other directly. A runtime extension; thread-safe.
+/// Finds out which pairs of devices can access each other directly. A part of the runtime; thread-safe.
 ///
 /// Testing waits for the device and allocates memory: on GPUs it breaks a stream capture that prohibits such
 /// calls to its thread. Ask about the pairs once before such a capture; answers are cached.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/probes/launch_probe.hpp"
 
-#include "allocator/storage.hpp"
 #include "device/blocking_call.hpp"
 #include "os/thread.hpp"
 #include "settings/log.hpp"
+#include "storage/storage.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>

@@ -25,8 +25,8 @@ inline constexpr std::string_view launches_block =
     "kernel launches return only when the kernels have ended (TUTTI_LAUNCH_BLOCKING, CUDA_LAUNCH_BLOCKING, "
     "or a debugging or profiling tool)";
 
-/// Finds out how to queue such work, by bounded launches that would otherwise wait for ever. A runtime
-/// extension; thread-safe.
+/// Finds out how to queue such work, by bounded launches that would otherwise wait for ever. A part of
+/// the runtime; thread-safe.
 class LaunchProbe {
  public:
   explicit LaunchProbe(Runtime& runtime) : runtime_(runtime) {}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/probes/self_test.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "base/rounding.hpp"
 
 #include <algorithm>
@@ -175,12 +178,13 @@ void SelfTest::lay_out_round(std::size_t round) {
 void SelfTest::allocate() {
   std::size_t total = 0;
   for (Participant& participant : participants_) {
-    participant.block =
-        runtime_.allocator(participant.stream.device).allocate(participant.bytes, participant.stream);
+    participant.block = runtime_.part<Allocators>()
+                            .of(participant.stream.device)
+                            .allocate(participant.bytes, participant.stream);
     participant.device_memory = static_cast<std::byte*>(CachingAllocator::address(participant.block));
     total += participant.bytes;
   }
-  pinned_ = runtime_.pinned().allocate(total);
+  pinned_ = runtime_.part<PinnedAllocator>().allocate(total);
   auto* host_memory = static_cast<std::byte*>(PinnedAllocator::address(pinned_));
   for (Participant& participant : participants_) {
     participant.host_memory = host_memory;
@@ -189,9 +193,10 @@ void SelfTest::allocate() {
 }
 
 void SelfTest::release() noexcept {
-  if (pinned_ != nullptr) runtime_.pinned().free(pinned_);
+  if (pinned_ != nullptr) runtime_.part<PinnedAllocator>().free(pinned_);
   for (const Participant& participant : participants_) {
-    if (participant.block != nullptr) runtime_.allocator(participant.stream.device).free(participant.block);
+    if (participant.block != nullptr)
+      runtime_.part<Allocators>().of(participant.stream.device).free(participant.block);
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 #include "transport/rounds/joint_capture.hpp"
 
 #include "allocator/graph_pools/graph_captures.hpp"
+#include "stream/streams.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -38,11 +39,11 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
   }
   for (std::size_t local = 0; local < streams.size(); ++local) {
     if (captures_[local] != 0) continue;
-    runtime_.order(origin_, streams[local]);
+    runtime_.part<Streams>().order(origin_, streams[local]);
     brought_in_.push_back(streams[local]);
   }
   for (std::size_t local = 0; local < latest_.size(); ++local) {
-    if (is_captured(latest_[local])) runtime_.order(latest_[local], streams[local]);
+    if (is_captured(latest_[local])) runtime_.part<Streams>().order(latest_[local], streams[local]);
   }
   latest_ = current_;  // now that it has begun as a whole
   return true;
@@ -70,7 +71,7 @@ bool JointCapture::has_brought_in(backend::StreamRef stream) const noexcept {
 void JointCapture::end() {
   if (!std::exchange(is_open_, false)) return;
   for (const backend::StreamRef stream : current_) {
-    if (has_brought_in(stream)) runtime_.order(stream, origin_);
+    if (has_brought_in(stream)) runtime_.part<Streams>().order(stream, origin_);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "transport/rounds/link_launcher.hpp"
 
 #include "os/thread.hpp"
+#include "stream/streams.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -106,7 +107,7 @@ void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t d
   divide(transfers);
   {
     std::unique_lock<std::shared_mutex> gate;
-    if (members_.size() > 1) gate = runtime_.launch_together();
+    if (members_.size() > 1) gate = runtime_.part<Streams>().launch_together();
     if (members_.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
       launch_each_apart(streams);
     } else {

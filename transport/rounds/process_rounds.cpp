@@ -96,7 +96,7 @@ std::string ProcessRounds::refusal(const Reach& reach) {
       if (!reach(device, peer)) return fmt::format("device {} does not reach device {}", device, peer);
     }
   }
-  const ProcessTeams::Found found = runtime_.extension<ProcessTeams>().find_or_make(devices);
+  const ProcessTeams::Found found = runtime_.part<ProcessTeams>().find_or_make(devices);
   are_refused_for_now_ = found.is_for_now;
   if (found.team == nullptr) return found.refusal;
   team_ = found.team;

@@ -3,7 +3,7 @@
 
 #include "base/patience.hpp"
 #include "device/blocking_call.hpp"
-#include "stream/external_streams.hpp"
+#include "device/external_streams.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/probes/launch_probe.hpp"
 #include "transport/rounds/team_capabilities.hpp"
@@ -79,8 +79,8 @@ void ProcessTeam::end_after(const backend::Escaped& escaped,
 
 ProcessTeams::ProcessTeams(Runtime& runtime) : runtime_(runtime) {
   // Teams use them until their end, so they have to be there before and go later.
-  static_cast<void>(runtime.extension<LiveTeams>());
-  static_cast<void>(runtime.extension<DeferredFrees>());
+  static_cast<void>(runtime.part<LiveTeams>());
+  static_cast<void>(runtime.part<DeferredFrees>());
 }
 
 ProcessTeams::Found ProcessTeams::find_or_make(std::span<const int> devices) {
@@ -110,7 +110,7 @@ ProcessTeams::Entry ProcessTeams::make(std::span<const int> devices) const {
   try {
     if (devices.size() > most_local_members) {
       entry.refusal = fmt::format("more than {} devices", most_local_members);
-    } else if (runtime_.extension<LaunchProbe>().find(devices) != Launching::from_one_thread) {
+    } else if (runtime_.part<LaunchProbe>().find(devices) != Launching::from_one_thread) {
       entry.refusal = launches_block;
     } else {
       entry.team = std::make_unique<ProcessTeam>(runtime_, devices);

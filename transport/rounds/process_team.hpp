@@ -77,7 +77,7 @@ class ProcessTeam {
 };
 
 /// Creates the teams of a process's own devices, by set of devices, when they are first needed, and keeps
-/// them as long as the runtime. A runtime extension; thread-safe.
+/// them as long as the runtime. A part of the runtime; thread-safe.
 class ProcessTeams {
  public:
   /// The most teams: every team's kernels need resources on a device while they wait, and windows memory.

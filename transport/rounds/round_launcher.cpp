@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/round_launcher.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "os/thread.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/streams.hpp"
 #include "transport/rounds/round_watch.hpp"
 #include "transport/team/registrations/registrations.hpp"
 #include "tutti/error.hpp"
@@ -69,7 +73,7 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (!latest.is_owned) return runtime_.wait_event(stream, latest.event.handle());
+  if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event.handle());
   if (latest.stream == stream) return;
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(
@@ -77,7 +81,7 @@ void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
         "Communicator: the stream of the call before is being captured, and this call, on another stream, "
         "would have to follow it");
   }
-  runtime_.order(latest.stream, stream);
+  runtime_.part<Streams>().order(latest.stream, stream);
 }
 
 void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
@@ -85,7 +89,8 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
   latest_.resize(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Latest& latest = latest_[i];
-    const bool is_owned = latest.stream == streams[i] ? latest.is_owned : runtime_.owns(streams[i]);
+    const bool is_owned =
+        latest.stream == streams[i] ? latest.is_owned : runtime_.part<Streams>().owns(streams[i]);
     latest.stream = streams[i];
     if (!is_owned || marks_calls_) record(latest);
     latest.is_owned = is_owned;
@@ -97,7 +102,8 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
     is_latest_marked_ = false;
     return true;
   }
-  if (!std::ranges::all_of(streams, [this](backend::StreamRef stream) { return runtime_.owns(stream); }))
+  if (!std::ranges::all_of(
+          streams, [this](backend::StreamRef stream) { return runtime_.part<Streams>().owns(stream); }))
     return false;
   if (!std::exchange(is_latest_marked_, true)) {
     is_latest_marked_ = std::ranges::none_of(
@@ -113,7 +119,7 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
 
 void RoundLauncher::record(Latest& latest) {
   if (latest.event.handle() == nullptr || latest.event_device != latest.stream.device) {
-    latest.event = PooledEvent(runtime_.events(), latest.stream.device);
+    latest.event = PooledEvent(runtime_.part<EventPool>(), latest.stream.device);
     latest.event_device = latest.stream.device;
   }
   latest.event.record(latest.stream);
@@ -145,7 +151,7 @@ void RoundLauncher::check() const {
 bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
   const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
   for (std::size_t member = 0; member < plan.exposed.size(); ++member) {
-    CachingAllocator& allocator = runtime_.allocator(team_.membership().devices()[member]);
+    CachingAllocator& allocator = runtime_.part<Allocators>().of(team_.membership().devices()[member]);
     CachingAllocator::Extent segment;  // mostly the next operand's as well
     for (const BufferId buffer : plan.exposed[member]) {
       const std::byte* const address = addresses[buffer];
@@ -163,7 +169,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   const auto streams = lanes.subspan(team_.membership().first_local(), team_.membership().local_count());
   if (plan.round_count == 0) return finish(sequence, lanes);
   std::unique_lock<std::shared_mutex> gate;
-  if (plan.parts.size() > 1) gate = runtime_.launch_together();
+  if (plan.parts.size() > 1) gate = runtime_.part<Streams>().launch_together();
   const Launch launch{
       sequence, plan, binding.addresses, streams, binding.reducing, binding.most_multiprocessors};
   if (runtime_.backend().is_watched())

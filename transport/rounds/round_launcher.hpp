@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/runtime.hpp"
+#include "stream/event_pool.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/probes/launch_probe.hpp"
 #include "transport/rounds/joint_capture.hpp"
@@ -24,7 +25,7 @@ class RoundLauncher {
       : runtime_(runtime),
         team_(team),
         launching_(team.membership().local_count() > 1
-                       ? runtime.extension<LaunchProbe>().find(team.membership().devices())
+                       ? runtime.part<LaunchProbe>().find(team.membership().devices())
                        : Launching::from_one_thread),
         marks_calls_(runtime.backend().kind() == BackendKind::host),
         capture_(runtime) {}

@@ -150,7 +150,7 @@ std::string_view name_of(PeerState state) noexcept {
 
 Topology discover_topology() {
   Runtime& runtime = Runtime::get();
-  const auto& connectivity = runtime.extension<transport::Connectivity>();
+  const auto& connectivity = runtime.part<transport::Connectivity>();
   Topology topology;
   topology.backend = runtime.backend().kind();
   topology.peers.resize(static_cast<std::size_t>(runtime.device_count()));
@@ -177,7 +177,7 @@ void self_test_peers() {
   Runtime& runtime = Runtime::get();
   std::vector<int> devices(static_cast<std::size_t>(runtime.device_count()));
   std::iota(devices.begin(), devices.end(), 0);
-  runtime.extension<transport::Connectivity>().test(devices);
+  runtime.part<transport::Connectivity>().test(devices);
 }
 
 }  // namespace tutti

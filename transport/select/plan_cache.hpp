@@ -54,7 +54,7 @@ class PlanKey {
   std::vector<std::uint64_t> words_;
 };
 
-/// Caches plans by shape: a runtime extension for calls of a single process, and one object in each team.
+/// Caches plans by shape: a part of the runtime for calls of a single process, and one object in each team.
 /// Thread-safe. Holds at most `most_plans`, which take about `most_bytes` at most. When it is full, the
 /// oldest plan is evicted that has not been used since the last eviction passed it: shapes that never come
 /// back, such as exchanges whose sizes differ in every call, evict one another and not plans in use.

@@ -47,7 +47,7 @@ std::vector<int> devices_of(const Problem& problem) {
 class P2p {
  public:
   P2p(Runtime& runtime, const Problem& problem)
-      : connectivity_(runtime.extension<Connectivity>()), problem_(problem), devices_(devices_of(problem)) {}
+      : connectivity_(runtime.part<Connectivity>()), problem_(problem), devices_(devices_of(problem)) {}
 
   [[nodiscard]] std::string refusal() {
     if (devices_.size() < 2) return {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/joined_lanes.hpp"
 
+#include "stream/streams.hpp"
+
 #include <exception>
 
 namespace tutti::transport {
@@ -11,7 +13,7 @@ JoinedLanes::JoinedLanes(Runtime& runtime, backend::StreamRef origin,
   others_.reserve(lanes.size());
   for (const backend::StreamRef lane : lanes) {
     if (lane == origin) continue;
-    runtime.order(origin, lane);
+    runtime.part<Streams>().order(origin, lane);
     others_.push_back(lane);
   }
 }
@@ -28,7 +30,7 @@ void JoinedLanes::bring_back() {
   while (!others_.empty()) {
     const backend::StreamRef lane = others_.back();
     others_.pop_back();
-    runtime_.order(lane, origin_);
+    runtime_.part<Streams>().order(lane, origin_);
   }
 }
 

@@ -22,7 +22,7 @@ namespace tutti::transport {
 /// They help with bursts only. A thread that has had nothing to do for `patience` sleeps, and waking it takes
 /// longer than the calls it could help with; so only a lease that comes soon after another wakes it. A
 /// program that launches now and then makes all calls itself, and uses no other processor. A runtime
-/// extension. A forked child has no helpers, and makes all calls itself.
+/// part. A forked child has no helpers, and makes all calls itself.
 class LaunchHelpers {
  public:
   /// Uses as many threads as the environment says, else one for every four processors that the library's

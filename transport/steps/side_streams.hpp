@@ -13,7 +13,7 @@ namespace tutti::transport {
 
 /// Provides the library's own streams for side lanes, each beside a stream of a user, so that work on
 /// unrelated streams stays unrelated. They are made once and reused by all launches beside the same stream.
-/// With more than `most_per_device` users' streams, some share. A runtime extension; thread-safe.
+/// With more than `most_per_device` users' streams, some share. A part of the runtime; thread-safe.
 class SideStreams {
  public:
   explicit SideStreams(Runtime& runtime);

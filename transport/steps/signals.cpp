@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/signals.hpp"
 
+#include "allocator/pinned_allocator.hpp"
 #include "settings/log.hpp"
 #include "transport/plan/tuning.hpp"
 #include "tutti/error.hpp"
@@ -36,7 +37,7 @@ bool are_on_different_devices(const Plan& plan) {
 }  // namespace
 
 Signals::Signals(Runtime& runtime) : runtime_(runtime), values_(set_count, 0) {
-  void* const memory = runtime.pinned().allocate_uncached(set_count * sizeof(Set));
+  void* const memory = runtime.part<PinnedAllocator>().allocate_uncached(set_count * sizeof(Set));
   if (memory == nullptr) {
     log_warning("no pinned memory for signals: launches use events");
     return;

@@ -22,7 +22,7 @@ namespace tutti::transport {
 /// single call, and each other lane waits and signals by a call that concerns its own device only: several
 /// threads make such calls in less time than one (`launch_helpers.hpp`).
 ///
-/// A runtime extension; thread-safe.
+/// A part of the runtime; thread-safe.
 class Signals {
  public:
   explicit Signals(Runtime& runtime);

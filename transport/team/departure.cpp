@@ -122,7 +122,7 @@ void Departure::leave(std::chrono::milliseconds patience, Windows& windows, Regi
 }
 
 void Departure::prepare(const Windows& windows, const Registrations& registrations) {
-  static_cast<void>(runtime_.extension<DeferredFrees>());
+  static_cast<void>(runtime_.part<DeferredFrees>());
   left_.push_back({.memory = std::make_shared<SharedMemory>(),
                    .statuses = state_.statuses(),
                    .processes = {},
@@ -133,7 +133,7 @@ void Departure::prepare(const Windows& windows, const Registrations& registratio
 void Departure::defer_frees(HostShare& shared, Windows& windows,
                             std::optional<Registrations>& registrations) noexcept {
   std::shared_ptr<SharedMemory> memory;  // until nobody else here looks at it
-  auto& deferred = runtime_.extension<DeferredFrees>();
+  auto& deferred = runtime_.part<DeferredFrees>();
   if (!left_.empty() && !are_all(RankStatus::left)) {
     memory = left_.front().memory;
     *memory = shared.release();
@@ -146,8 +146,8 @@ void Departure::defer_frees(HostShare& shared, Windows& windows,
 
 void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept {
   try {
-    auto& live_teams = runtime.extension<LiveTeams>();
-    live_teams.while_idle(nullptr, [&] { runtime.extension<DeferredFrees>().sweep(devices); });
+    auto& live_teams = runtime.part<LiveTeams>();
+    live_teams.while_idle(nullptr, [&] { runtime.part<DeferredFrees>().sweep(devices); });
   } catch (const std::exception& error) {
     log_warning(fmt::format("Communicator: memory of earlier ones is not freed now: {}", error.what()));
   }

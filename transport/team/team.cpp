@@ -101,7 +101,7 @@ Team::Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settin
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
       links_(membership_, state_, progress_, failure_detector_, record_, waiting_, abort_, calls_),
       replays_(membership_, state_, progress_, failure_detector_, record_, waiting_, abort_, calls_),
-      live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
+      live_teams_(runtime.part<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
                window_layout(runtime.backend().kind(), membership_, settings), membership_,
                window_settings(settings)),

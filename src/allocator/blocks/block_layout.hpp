@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/blocks/block_pool.hpp"
+#include "allocator/blocks/block.hpp"
 #include "base/rounding.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/blocks/segment_index.hpp"
 
-#include "allocator/blocks/block_pool.hpp"
+#include "allocator/blocks/block.hpp"
 
 #include <new>
 

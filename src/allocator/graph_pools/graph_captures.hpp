@@ -2,10 +2,10 @@
 #pragma once
 
 #include "allocator/graph_pools/graph_resources.hpp"
-#include "backend/handles.hpp"
+#include "backend/backend.hpp"
+#include "device/runtime_part.hpp"
+#include "stream/late_releases.hpp"
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,11 +21,11 @@ class Storage;
 /// The graphs that are being captured, and what each of them owns. A stream is asked whether it is part of a
 /// capture; so all streams count that have joined one, and captures count that others than the library began.
 /// Thread-safe.
-class GraphCaptures {
+class GraphCaptures final : public RuntimePart {
  public:
-  explicit GraphCaptures(Runtime& runtime) : runtime_(runtime) {}
-  GraphCaptures(const GraphCaptures&) = delete;
-  GraphCaptures& operator=(const GraphCaptures&) = delete;
+  static constexpr PartSlot slot = PartSlot::graph_captures;
+
+  explicit GraphCaptures(Runtime& runtime);
 
   /// What work queued on `stream` goes into is the graph of `resources`, which its owner keeps. While
   /// `stream` is being captured.
@@ -35,53 +35,20 @@ class GraphCaptures {
   /// capture has become invalid.
   [[nodiscard]] std::shared_ptr<GraphResources> of(backend::StreamRef stream);
   /// The pool for memory that is first used on `stream`.
-  [[nodiscard]] GraphPool pool_of(backend::StreamRef stream);
-  /// The pool of the graph that the calling thread captures by `Graph::capture`, none if it does not.
-  [[nodiscard]] static GraphPool of_calling_thread() noexcept {
-    return open_here.count == 0 ? GraphPool::none : open_here.pools[open_here.count - 1].pool;
+  [[nodiscard]] GraphPool pool_of(backend::StreamRef stream) {
+    return backend_.is_capturing(stream) ? pool_of_captured(stream) : GraphPool::none;
   }
-
-  static constexpr std::size_t most_open = 16;
-  /// Of a thread: the pools of the graphs that it captures, in the order in which it has begun.
-  struct OpenHere {
-    struct Open {
-      std::uint64_t number = 0;
-      GraphPool pool = GraphPool::none;
-    };
-    std::array<Open, most_open> pools{};
-    std::size_t count = 0;
-    std::uint64_t last_number = 0;
-
-    void remove(std::uint64_t number) noexcept;
-  };
-
-  /// While it exists, the calling thread captures the graph of `resources`. Of several that do, the one that
-  /// began last counts, in whatever order they end; those that begin beside `most_open` others do not.
-  class Thread {
-   public:
-    explicit Thread(const GraphResources& resources) noexcept : Thread(resources.pool()) {}
-    /// `none`: it captures nothing meanwhile.
-    explicit Thread(GraphPool pool) noexcept {
-      if (place_->count == most_open) return;
-      number_ = ++place_->last_number;
-      place_->pools[place_->count++] = {number_, pool};
-    }
-    Thread(const Thread&) = delete;
-    Thread& operator=(const Thread&) = delete;
-    /// Nothing, if this is another thread.
-    ~Thread() {
-      if (place_ == &open_here) place_->remove(number_);
-    }
-
-   private:
-    OpenHere* place_ = &open_here;
-    std::uint64_t number_ = 0;  ///< none of those there
-  };
+  /// While `stream` is being captured: keeps `resource` until the graph, and everything made from it, is
+  /// destroyed, and then lets go of it late, as graphs may be destroyed on threads of the driver's. For
+  /// graphs that the library launches, that is once their launches are done.
+  void retain(backend::StreamRef stream, std::shared_ptr<void> resource);
 
  private:
-  static thread_local constinit OpenHere open_here;
+  [[nodiscard]] GraphPool pool_of_captured(backend::StreamRef stream);
 
   Runtime& runtime_;
+  backend::Backend& backend_;
+  LateReleases& late_releases_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<GraphResources>> by_capture_;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/graph_pools/private_pool.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
 #include "tutti/error.hpp"
 
@@ -21,10 +23,8 @@ GraphPool next_pool() noexcept {
 
 PrivatePool::PrivatePool(Runtime& runtime, GraphLaunches launches)
     : runtime_(runtime), generation_(runtime.generation()), launches_(launches), id_(next_pool()) {
-  for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).add_graph_pool(id_);
-  runtime_.pinned().add_graph_pool(id_);
-  runtime_.plugged().add_graph_pool(id_);
+  runtime_.part<Allocators>().add_graph_pool(id_);
+  runtime_.part<PinnedAllocator>().add_graph_pool(id_);
 }
 
 PrivatePool::~PrivatePool() {
@@ -32,10 +32,8 @@ PrivatePool::~PrivatePool() {
   const Runtime* const current = Runtime::get_if_initialized();
   if (current != nullptr && current->generation() > generation_) return;
   const auto work = launches_ == GraphLaunches::of_library ? GraphWork::done : GraphWork::unknown;
-  for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).close_graph_pool(id_, work);
-  runtime_.pinned().close_graph_pool(id_);
-  runtime_.plugged().close_graph_pool(id_);
+  runtime_.part<Allocators>().close_graph_pool(id_, work);
+  runtime_.part<PinnedAllocator>().close_graph_pool(id_);
 }
 
 Stream PrivatePool::capture_stream(int device) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/blocks/block_pool.hpp"
+#include "device/open_captures.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
 

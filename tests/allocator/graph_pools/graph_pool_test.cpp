@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of graphs, in the allocator: on both backends, as it need not know what is captured.
 
+#include "stream/stream_access.hpp"
 #include "support/memory/allocator_fixture.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/memory.hpp"

@@ -3,9 +3,14 @@
 
 #include "allocator/graph_pools/graph_resources.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "allocator/graph_pools/graph_captures.hpp"
-#include "allocator/storage.hpp"
+#include "device/open_captures.hpp"
 #include "device/runtime.hpp"
+#include "rng/random_draws.hpp"
+#include "storage/storage.hpp"
+#include "stream/late_releases.hpp"
 #include "support/machines/absent_backend.hpp"
 #include "support/memory/memory_books.hpp"
 #include "tutti/error.hpp"
@@ -96,12 +101,12 @@ class GraphResourcesTest : public testing::Test {
 
   void TearDown() override {
     backend_.captures.clear();
-    runtime_.release_collected();
+    runtime_.part<LateReleases>().release();
     EXPECT_EQ(allocator().bytes_active(), 0U);
     EXPECT_TRUE(test::books_balance(allocator().stats(), allocator().snapshot()));
   }
 
-  CachingAllocator& allocator() { return runtime_.allocator(0); }
+  CachingAllocator& allocator() { return runtime_.part<Allocators>().of(0); }
   StoragePtr allocate(StreamRef stream, std::size_t bytes = 4096) {
     return DeviceStorage::allocate(runtime_, stream.device, bytes, stream);
   }
@@ -110,7 +115,7 @@ class GraphResourcesTest : public testing::Test {
   std::shared_ptr<GraphResources> begin(StreamRef stream, std::uint64_t id = 1) {
     auto graph = std::make_shared<GraphResources>(runtime_, GraphLaunches::of_library);
     capture(stream, id);
-    runtime_.captures().add(stream, graph);
+    runtime_.part<GraphCaptures>().add(stream, graph);
     return graph;
   }
   void end() { backend_.captures.clear(); }
@@ -169,10 +174,10 @@ TEST_F(GraphResourcesTest, GiveTheMemoryOfACaptureThatFailsToEverybody) {
 TEST_F(GraphResourcesTest, AreMadeForCapturesThatOthersBegan) {
   capture(stream_, 7);
   const void* const address = allocate(stream_, std::size_t{12} << 20)->data();
-  const auto graph_pool = runtime_.captures().pool_of(stream_);
+  const auto graph_pool = runtime_.part<GraphCaptures>().pool_of(stream_);
   EXPECT_NE(graph_pool, GraphPool::none);
   capture(other_, 8);
-  EXPECT_NE(runtime_.captures().pool_of(other_), graph_pool);
+  EXPECT_NE(runtime_.part<GraphCaptures>().pool_of(other_), graph_pool);
   end();
   EXPECT_NE(allocate(stream_, std::size_t{12} << 20)->data(), address);
 
@@ -189,7 +194,7 @@ TEST_F(GraphResourcesTest, KeepWhatTheThreadThatCapturesLetsGoOf) {
   const void* const address = before->data();
   auto graph = begin(stream_);
   {
-    const GraphCaptures::Thread capturing(*graph);
+    const OpenCapture capturing(graph->pool());
     before = {};
   }
   end();
@@ -202,7 +207,7 @@ TEST_F(GraphResourcesTest, KeepWhatTheThreadThatCapturesLetsGoOf) {
 TEST_F(GraphResourcesTest, RetainWhatTheirWorkUsesUntilTheyAreGone) {
   const auto resource = std::make_shared<int>(1);
   auto graph = begin(stream_);
-  runtime_.retain_until_graph_destroyed(stream_, resource);
+  runtime_.part<GraphCaptures>().retain(stream_, resource);
   EXPECT_EQ(resource.use_count(), 2);
   EXPECT_TRUE(backend_.retained.empty()) << "the library knows when its graphs are done";
   end();
@@ -210,12 +215,12 @@ TEST_F(GraphResourcesTest, RetainWhatTheirWorkUsesUntilTheyAreGone) {
   EXPECT_EQ(resource.use_count(), 1);
 
   capture(stream_, 7);
-  runtime_.retain_until_graph_destroyed(stream_, resource);
+  runtime_.part<GraphCaptures>().retain(stream_, resource);
   EXPECT_EQ(resource.use_count(), 2);
   end();
   backend_.destroy_graph_of(7);
   EXPECT_EQ(resource.use_count(), 2) << "a graph may be destroyed on a thread of the driver's";
-  runtime_.release_collected();
+  runtime_.part<LateReleases>().release();
   EXPECT_EQ(resource.use_count(), 1);
 }
 
@@ -234,7 +239,7 @@ TEST_F(GraphResourcesTest, OwnStoragesOnce) {
 
 TEST_F(GraphResourcesTest, DrawNumbersFromWhereTheGeneratorIsAtEachLaunch) {
   auto graph = begin(stream_);
-  RandomDraws& draws = graph->draws();
+  RandomDraws& draws = graph->attached<RandomDraws>();
   EXPECT_TRUE(draws.empty());
   const RandomDraws::Place first = draws.add(stream_, 8);
   const RandomDraws::Place second = draws.add(stream_, 100);
@@ -260,18 +265,18 @@ TEST_F(GraphResourcesTest, DrawNumbersOfSeveralDevicesAndGraphs) {
   const StreamRef elsewhere = stream_of(3, 1);
   auto graph = begin(stream_);
   capture(elsewhere);
-  const RandomDraws::Place here = graph->draws().add(stream_, 8);
-  const RandomDraws::Place there = graph->draws().add(elsewhere, 12);
+  const RandomDraws::Place here = graph->attached<RandomDraws>().add(stream_, 8);
+  const RandomDraws::Place there = graph->attached<RandomDraws>().add(elsewhere, 12);
   end();
   auto other_graph = begin(stream_, 2);
-  const RandomDraws::Place in_other = other_graph->draws().add(stream_, 20);
+  const RandomDraws::Place in_other = other_graph->attached<RandomDraws>().add(stream_, 20);
   end();
-  graph->draws().begin_launch(stream_);
-  other_graph->draws().begin_launch(stream_);
+  graph->attached<RandomDraws>().begin_launch(stream_);
+  other_graph->attached<RandomDraws>().begin_launch(stream_);
   EXPECT_EQ(at(here).offset, 0U);
   EXPECT_EQ(at(there).offset, 0U);
   EXPECT_EQ(at(in_other).offset, 8U);
-  graph->draws().begin_launch(stream_);
+  graph->attached<RandomDraws>().begin_launch(stream_);
   EXPECT_EQ(at(here).offset, 28U);
   EXPECT_EQ(at(there).offset, 12U);
   ASSERT_EQ(backend_.orders.size(), 4U) << "to the other device and back, at each launch";
@@ -281,18 +286,18 @@ TEST_F(GraphResourcesTest, DrawNumbersOfSeveralDevicesAndGraphs) {
 }
 
 TEST(GraphCapturesOfAThread, MayEndInAnyOrder) {
-  const auto here = [] { return GraphCaptures::of_calling_thread(); };
-  std::optional<GraphCaptures::Thread> first(GraphPool{901});
-  std::optional<GraphCaptures::Thread> second(GraphPool{902});
+  const auto here = [] { return OpenCapture::pool_of_calling_thread(); };
+  std::optional<OpenCapture> first(GraphPool{901});
+  std::optional<OpenCapture> second(GraphPool{902});
   EXPECT_EQ(here(), GraphPool{902}) << "the one that began last";
   first.reset();
   EXPECT_EQ(here(), GraphPool{902});
   second.reset();
   EXPECT_EQ(here(), GraphPool::none);
-  std::vector<std::unique_ptr<GraphCaptures::Thread>> many;
-  for (std::uint64_t i = 0; i < 2 * GraphCaptures::most_open; ++i)
-    many.push_back(std::make_unique<GraphCaptures::Thread>(GraphPool{i + 1}));
-  EXPECT_EQ(here(), GraphPool{GraphCaptures::most_open}) << "no more are told apart";
+  std::vector<std::unique_ptr<OpenCapture>> many;
+  for (std::uint64_t i = 0; i < 2 * OpenCapture::most_open; ++i)
+    many.push_back(std::make_unique<OpenCapture>(GraphPool{i + 1}));
+  EXPECT_EQ(here(), GraphPool{OpenCapture::most_open}) << "no more are told apart";
   many.clear();
   EXPECT_EQ(here(), GraphPool::none);
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "device/runtime.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
 #include "support/collectives/exercise.hpp"
 #include "support/collectives/stream_order.hpp"
 #include "support/errors.hpp"
@@ -229,14 +232,14 @@ TEST_F(OwnGraph, KeepsWhatItRetainsUntilItsLastLaunchIsDone) {
   {
     const CapturedGraph graph(stream_, [&] {
       out.fill_(1);
-      runtime.retain_until_graph_destroyed(StreamAccess::ref(stream_), std::move(resource));
+      runtime.part<GraphCaptures>().retain(StreamAccess::ref(stream_), std::move(resource));
     });
     if (HasFatalFailure()) return;
     graph.launch();
     gate.open_soon();
   }
   EXPECT_TRUE(becomes_true([&] {
-    runtime.release_collected();
+    runtime.part<LateReleases>().release();
     const bool has_gone = watched.expired();
     EXPECT_TRUE(!has_gone || stream_.query()) << "let go of while the launch may be running";
     return has_gone;

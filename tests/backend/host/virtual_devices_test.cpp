@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/virtual_devices.hpp"
 
-#include "allocator/storage.hpp"
+#include "device/peer_access.hpp"
 #include "device/runtime.hpp"
+#include "storage/storage.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/odd_files.hpp"
 #include "support/stream_gate.hpp"
@@ -164,10 +166,10 @@ TEST_F(VirtualDevices, OutliveEventsOfTheirPredecessors) {
 TEST_F(VirtualDevices, AreAskedOnceForPeerAccess) {
   virtual_devices::inject({.operation = virtual_devices::Operation::enable_peer, .device = 0, .peer = 1});
   Runtime& runtime = Runtime::get();
-  EXPECT_TRUE(refuses([&] { runtime.enable_peer_access(0, 1); }, ErrorCode::peer_unavailable, {}));
-  runtime.enable_peer_access(0, 1);
+  EXPECT_TRUE(refuses([&] { runtime.part<PeerAccess>().enable(0, 1); }, ErrorCode::peer_unavailable, {}));
+  runtime.part<PeerAccess>().enable(0, 1);
   virtual_devices::inject({.operation = virtual_devices::Operation::enable_peer, .device = 0, .peer = 1});
-  EXPECT_NO_THROW(runtime.enable_peer_access(0, 1)) << "enabled once, the device is not asked again";
+  EXPECT_NO_THROW(runtime.part<PeerAccess>().enable(0, 1)) << "enabled once, the device is not asked again";
 }
 
 std::vector<std::string> destroyed;
@@ -178,7 +180,7 @@ struct Older {
 };
 struct Newer {
   explicit Newer(Runtime& runtime)
-      : older(runtime.extension<Older>()),
+      : older(runtime.part<Older>()),
         memory(DeviceStorage::allocate(runtime, 0, 4096, runtime.backend().default_stream(0))) {}
   ~Newer() { destroyed.emplace_back("newer"); }
   Older& older;
@@ -186,8 +188,8 @@ struct Newer {
 };
 
 TEST_F(VirtualDevices, DestroyExtensionsNewestFirstAndWithThemTheirMemory) {
-  Newer& newer = Runtime::get().extension<Newer>();
-  EXPECT_EQ(&newer.older, &Runtime::get().extension<Older>());
+  Newer& newer = Runtime::get().part<Newer>();
+  EXPECT_EQ(&newer.older, &Runtime::get().part<Older>());
   EXPECT_GT(memory_allocated(0), 0U);
   destroyed.clear();
   boot("island", 4);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "support/collectives/collective_test.hpp"
 #include "support/collectives/exercise.hpp"
 #include "support/collectives/stream_order.hpp"

@@ -2,6 +2,7 @@
 #include "backend/host/host_backend.hpp"
 #include "device/runtime.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
+#include "stream/stream_access.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/machines/absent_backend.hpp"
@@ -75,7 +76,7 @@ void expect_right_sums_of(int ranks) {
       block_launches();
       if (device_count() < 2) return;
       Communicator communicator(exchange, two_members(transport));
-      EXPECT_EQ(Runtime::get().extension<LaunchProbe>().find(devices), Launching::from_own_threads);
+      EXPECT_EQ(Runtime::get().part<LaunchProbe>().find(devices), Launching::from_own_threads);
       expect_right_sums(communicator);
     });
   }
@@ -126,7 +127,7 @@ TEST(BlockingLaunches, DoNotKeepOneProcessesCollectivesFromTheirEnd) {
 TEST(BlockingLaunches, AreNotThereUnlessAskedFor) {
   expect_all_right(1, [](Exchange&) {
     if (device_count() < 2) return;
-    EXPECT_EQ(Runtime::get().extension<LaunchProbe>().find(devices), Launching::from_one_thread);
+    EXPECT_EQ(Runtime::get().part<LaunchProbe>().find(devices), Launching::from_one_thread);
   });
 }
 
@@ -232,7 +233,7 @@ TEST(BlockingOperations, GoThroughCollectivesOfBothFaces) {
       const std::vector<Tensor> copies = broadcast(tensor, {Device(0), Device(1)});
       EXPECT_EQ(reduce_add(copies, Device(0)).to_vector<float>(), std::vector<float>(1'000'000, 2.0F));
       Communicator communicator(exchange, two_members(TransportKind::automatic));
-      EXPECT_EQ(Runtime::get().extension<LaunchProbe>().find(devices), Launching::from_own_threads);
+      EXPECT_EQ(Runtime::get().part<LaunchProbe>().find(devices), Launching::from_own_threads);
       expect_right_sums(communicator);
     });
   }

@@ -11,6 +11,7 @@
 #include "ranks/contract/contract_memory.hpp"
 #include "ranks/contract/contract_messages.hpp"
 #include "ranks/contract/contract_reductions.hpp"
+#include "stream/stream_access.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/values/host_array.hpp"

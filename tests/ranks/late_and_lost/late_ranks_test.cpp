@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"

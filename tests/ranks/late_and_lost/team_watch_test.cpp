@@ -125,7 +125,7 @@ TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
 TEST(LiveTeams, AreCountedByDevice) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);
-    LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
+    LiveTeams& live_teams = Runtime::get().part<LiveTeams>();
     EXPECT_EQ(first.team().live_teams().count_on(0), 1U);
     {
       Calls second(exchange);
@@ -214,7 +214,7 @@ TEST(LiveTeams, AreIdleTogether) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);
     Calls second(exchange);
-    LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
+    LiveTeams& live_teams = Runtime::get().part<LiveTeams>();
     const auto are_idle = [&](const transport::team::CallLog* asker = nullptr) {
       bool is_called = false;
       const Attempt attempt = live_teams.while_idle(asker, [&] { is_called = true; });

@@ -35,13 +35,13 @@ class FollowingRank {
       : components_(memory, RankComponents::alike(2), 1, 30s, 1),
         segments_(std::make_unique<PeerSegments>(components_.runtime, components_.membership, tables_,
                                                  components_.calls, components_.abort,
-                                                 components_.runtime.extension<LiveTeams>())) {
-    components_.runtime.extension<LiveTeams>().add(components_.calls, components_.membership.devices());
+                                                 components_.runtime.part<LiveTeams>())) {
+    components_.runtime.part<LiveTeams>().add(components_.calls, components_.membership.devices());
   }
   FollowingRank(const FollowingRank&) = delete;
   FollowingRank& operator=(const FollowingRank&) = delete;
   ~FollowingRank() {
-    components_.runtime.extension<LiveTeams>().remove(components_.calls);
+    components_.runtime.part<LiveTeams>().remove(components_.calls);
     segments_.reset();
   }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/allocators.hpp"
 #include "device/runtime.hpp"
 #include "os/shared_memory.hpp"
+#include "stream/stream_access.hpp"
 #include "support/machines/rank_components.hpp"
 #include "transport/team/calls/live_teams.hpp"
 #include "transport/team/registrations/registrations.hpp"
@@ -64,7 +66,7 @@ class Rank {
                     static_cast<int>(rank)),
         registrations_(components_.runtime, components_.membership, components_.state, components_.progress,
                        components_.waiting, components_.calls, components_.abort,
-                       components_.runtime.extension<LiveTeams>(), capacity) {}
+                       components_.runtime.part<LiveTeams>(), capacity) {}
 
   /// Marks all calls up to this one as completed by this rank.
   void complete(std::uint64_t sequence) {
@@ -116,7 +118,7 @@ struct FullSegment {
     const TensorOptions options{.dtype = DType::int32, .device = device};
     first = full({count}, value, options);
     second = full({count}, value + 1, options);
-    const auto extent = Runtime::get().allocator(device).segment_of(first.data());
+    const auto extent = Runtime::get().part<Allocators>().of(device).segment_of(first.data());
     EXPECT_EQ(extent.address, address_of(first));
     EXPECT_EQ(address_of(second) - address_of(first), count * std::int64_t{sizeof(std::int32_t)});
     EXPECT_EQ(extent.bytes, first.nbytes() + second.nbytes());

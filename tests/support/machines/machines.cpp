@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/machines/machines.hpp"
 
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "tutti/memory.hpp"
@@ -26,7 +27,7 @@ MemoryInUse memory_in_use() {
   empty_pinned_cache();
   MemoryInUse memory;
   for (int device = 0; device < device_count(); ++device) memory.device += memory_allocated(device);
-  memory.pinned = Runtime::get().pinned().bytes_active();
+  memory.pinned = Runtime::get().part<PinnedAllocator>().bytes_active();
   return memory;
 }
 

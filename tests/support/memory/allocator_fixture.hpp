@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "support/memory/memory_books.hpp"
 #include "tutti/device.hpp"
 #include "tutti/memory.hpp"
@@ -28,7 +31,7 @@ class AllocatorTest : public testing::Test {
     EXPECT_TRUE(books_balance(allocator().stats(), allocator().snapshot()));
   }
 
-  static CachingAllocator& allocator(int device = 0) { return Runtime::get().allocator(device); }
+  static CachingAllocator& allocator(int device = 0) { return Runtime::get().part<Allocators>().of(device); }
   static Block* allocate(std::size_t bytes, const Stream& stream) {
     return allocator().allocate(bytes, StreamAccess::ref(stream));
   }

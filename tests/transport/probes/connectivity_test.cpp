@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/probes/connectivity.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "support/collectives/stream_order.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
@@ -80,15 +82,15 @@ std::string log_of(const std::function<void()>& call) {
 
 void expect_no_memory_in_use() {
   Runtime& runtime = Runtime::get();
-  for (const int device : all_devices()) EXPECT_EQ(runtime.allocator(device).bytes_active(), 0U);
-  EXPECT_EQ(runtime.pinned().bytes_active(), 0U);
+  for (const int device : all_devices()) EXPECT_EQ(runtime.part<Allocators>().of(device).bytes_active(), 0U);
+  EXPECT_EQ(runtime.part<PinnedAllocator>().bytes_active(), 0U);
 }
 
 class ConnectivityTest : public testing::Test {
  protected:
   static Connectivity& boot(std::string_view topology = "island", int devices = 4) {
     virtual_devices::start(VirtualMachine::from_topology(topology, devices));
-    return Runtime::get().extension<Connectivity>();
+    return Runtime::get().part<Connectivity>();
   }
   void TearDown() override { virtual_devices::clear_faults(); }
 };
@@ -98,7 +100,7 @@ class ConnectivityOfPreset : public testing::TestWithParam<const char*> {};
 TEST_P(ConnectivityOfPreset, PairsAreDirectWhereTheTopologyHasPeerAccess) {
   const VirtualMachine machine = VirtualMachine::from_topology(GetParam(), 8);
   virtual_devices::start(machine);
-  auto& connectivity = Runtime::get().extension<Connectivity>();
+  auto& connectivity = Runtime::get().part<Connectivity>();
   const auto has_link = [&](int device, int peer) {
     return machine.links.empty() ||
            machine.links[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)] !=
@@ -184,7 +186,7 @@ TEST_F(ConnectivityTest, ManyDevicesAreTestedInLittleMemory) {
   VirtualMachine machine = VirtualMachine::from_topology("island", 192);
   machine.memory_bytes = std::size_t{4} << 20;
   virtual_devices::start(machine);
-  auto& connectivity = Runtime::get().extension<Connectivity>();
+  auto& connectivity = Runtime::get().part<Connectivity>();
   const Exception exceptions[] = {{3, 4, PeerState::corrupting}, {0, 191, PeerState::corrupting}};
   for (const auto& [device, peer, state] : exceptions) {
     virtual_devices::inject({.operation = Operation::copy,

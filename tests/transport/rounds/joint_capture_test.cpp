@@ -2,6 +2,7 @@
 #include "transport/rounds/joint_capture.hpp"
 
 #include "device/runtime.hpp"
+#include "stream/streams.hpp"
 #include "support/errors.hpp"
 #include "support/machines/absent_backend.hpp"
 #include "tutti/error.hpp"
@@ -144,18 +145,18 @@ TEST_F(JointCaptures, DoNotHoldUpStreamsThatHaveJoined) {
 
 TEST_F(JointCaptures, LeaveStreamsToWhoHadThemJoin) {
   machine_.start(first_);
-  runtime_.order(first_, second_);
+  runtime_.part<tutti::Streams>().order(first_, second_);
   for (int i = 0; i < 3; ++i) call({first_, second_});
   EXPECT_FALSE(machine_.follows(first_, second_));
   EXPECT_FALSE(machine_.follows(second_, first_));
-  runtime_.order(second_, first_);
+  runtime_.part<tutti::Streams>().order(second_, first_);
   EXPECT_TRUE(machine_.finish(first_));
 }
 
 TEST_F(JointCaptures, FollowTheCallBeforeOnOtherStreams) {
   const StreamRef third = stream(3, 0);
   machine_.start(first_);
-  runtime_.order(first_, third);
+  runtime_.part<tutti::Streams>().order(first_, third);
   call({first_, second_});
   ASSERT_TRUE(capture_.begin(Streams{third, second_}));
   EXPECT_TRUE(machine_.follows(third, first_));
@@ -164,7 +165,7 @@ TEST_F(JointCaptures, FollowTheCallBeforeOnOtherStreams) {
   capture_.end();
   EXPECT_EQ(capture_.origin(), third);
   EXPECT_TRUE(machine_.follows(third, second_));
-  runtime_.order(third, first_);
+  runtime_.part<tutti::Streams>().order(third, first_);
   EXPECT_TRUE(machine_.finish(first_));
 }
 
@@ -230,7 +231,7 @@ TEST_F(JointCaptures, FollowTheLastCallThatHasBegunAsAWhole) {
   const StreamRef third = stream(3, 0);
   const StreamRef fourth = stream(4, 1);
   machine_.start(first_);
-  runtime_.order(first_, third);
+  runtime_.part<tutti::Streams>().order(first_, third);
   call({first_, second_});
   machine_.fail_to_wait(fourth);
   EXPECT_TRUE(test::refuses(
@@ -242,7 +243,7 @@ TEST_F(JointCaptures, FollowTheLastCallThatHasBegunAsAWhole) {
   ASSERT_TRUE(capture_.begin(Streams{third, second_}));
   EXPECT_TRUE(machine_.follows(third, first_));
   capture_.end();
-  runtime_.order(third, first_);
+  runtime_.part<tutti::Streams>().order(third, first_);
   EXPECT_TRUE(machine_.finish(first_));
 }
 

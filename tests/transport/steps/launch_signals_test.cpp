@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/thread_streams.hpp"
 #include "support/errors.hpp"
 #include "support/machines/machines.hpp"
 #include "support/stream_gate.hpp"
@@ -239,13 +241,13 @@ TEST_F(LaunchSignals, AreUsedInBurstsWhereTheyNeedHelp) {
   };
   EXPECT_FALSE(uses_signals()) << "though nobody has been called to help";
   EXPECT_TRUE(within([&] {
-    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(), 2);
+    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.part<LaunchHelpers>(), 2);
     return uses_signals();
   }));
   // Wherever a signal fails, be it on a helper's thread, the next call is right.
   for (std::uint64_t passed = 0; passed < 8; ++passed) {
     tensors[0].fill_(static_cast<double>(passed));
-    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.extension<LaunchHelpers>(), 2);
+    for (int i = 0; i < 2; ++i) const LaunchHelpers::Lease lease(runtime.part<LaunchHelpers>(), 2);
     try {
       const InjectedFault fault({.operation = Operation::signal, .skip = passed});
       call();

@@ -31,8 +31,8 @@ class EndedCalls final : public EndedWork::Source {
   EndedCalls& operator=(const EndedCalls&) = delete;
   ~EndedCalls() { stop(); }
 
-  void start() { runtime_.ended_work().add(*this, membership_.devices()); }
-  void stop() noexcept { runtime_.ended_work().remove(*this); }
+  void start() { runtime_.part<EndedWork>().add(*this, membership_.devices()); }
+  void stop() noexcept { runtime_.part<EndedWork>().remove(*this); }
 
   [[nodiscard]] std::optional<Error> take_end(int device) override;
 

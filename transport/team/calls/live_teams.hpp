@@ -24,12 +24,12 @@ enum class Attempt : std::uint8_t {
   not_soon,  ///< calls of a living communicator have been captured: nobody knows when graphs run
 };
 
-/// Lists the teams of this process whose devices wait for others, each by its call log. It is an extension of
+/// Lists the teams of this process whose devices wait for others, each by its call log. It is a part of
 /// the runtime, shared by the teams. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
   explicit LiveTeams(Runtime& runtime)
-      : closes_(runtime.extension<QuietCloses>().shared_from_this()),
+      : closes_(runtime.part<QuietCloses>().shared_from_this()),
         counts_(static_cast<std::size_t>(runtime.device_count())) {}
   LiveTeams(const LiveTeams&) = delete;
   LiveTeams& operator=(const LiveTeams&) = delete;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/progress/device_progress.hpp"
 
+#include "stream/event_pool.hpp"
 #include "transport/team/shared/rank_status.hpp"
 #include "tutti/error.hpp"
 
@@ -59,7 +60,8 @@ void DeviceProgress::ask() noexcept {
       }
       if (question.is_open || !is_behind) continue;
       const backend::StreamRef stream = question.device.stream;
-      if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
+      if (question.event.handle() == nullptr)
+        question.event = PooledEvent(runtime_.part<EventPool>(), stream.device);
       question.asked_at = RankStatus::now();
       queue_copies(question.device);
       question.event.record(stream);

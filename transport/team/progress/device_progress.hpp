@@ -5,6 +5,7 @@
 #include "device/runtime.hpp"
 #include "os/shared_flag.hpp"
 #include "os/thread.hpp"
+#include "stream/event_pool.hpp"
 
 #include <atomic>
 #include <chrono>

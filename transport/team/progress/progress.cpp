@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/progress/progress.hpp"
 
+#include "stream/event_pool.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -59,7 +61,7 @@ void Progress::learn_last_records() noexcept {
 }
 
 void Progress::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
-  if (mark.event.handle() == nullptr) mark.event = PooledEvent(runtime_.events(), stream.device);
+  if (mark.event.handle() == nullptr) mark.event = PooledEvent(runtime_.part<EventPool>(), stream.device);
   mark.event.record(stream);
   mark.sequence = static_cast<std::uint32_t>(sequence);
   mark.is_pending = true;

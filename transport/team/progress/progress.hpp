@@ -3,6 +3,7 @@
 
 #include "device/runtime.hpp"
 #include "os/shared_flag.hpp"
+#include "stream/event_pool.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/device_progress.hpp"
 #include "transport/team/shared/membership.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/registrations/deferred_frees.hpp"
 
+#include "allocator/allocators.hpp"
 #include "settings/log.hpp"
 
 #include <algorithm>
@@ -20,12 +21,12 @@ bool DeferredFrees::Left::is_over() const noexcept {
 
 DeferredFrees::DeferredFrees(Runtime& runtime) : runtime_(runtime) {
   for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).add_observer(*this);
+    runtime_.part<Allocators>().of(device).add_observer(*this);
 }
 
 DeferredFrees::~DeferredFrees() {
   for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).remove_observer(*this);
+    runtime_.part<Allocators>().of(device).remove_observer(*this);
 }
 
 void DeferredFrees::take(std::list<Left> left, std::span<const Windows::Allocated> windows,
@@ -36,7 +37,7 @@ void DeferredFrees::take(std::list<Left> left, std::span<const Windows::Allocate
   }
   for (const Windows::Allocated& window : windows) {
     try {
-      runtime_.allocator(window.device).free_when_let_go({window.address, window_bytes});
+      runtime_.part<Allocators>().of(window.device).free_when_let_go({window.address, window_bytes});
     } catch (const std::exception& error) {
       log_warning(fmt::format("Communicator: {} bytes of device {} stay allocated: {}", window_bytes,
                               window.device, error.what()));
@@ -50,7 +51,7 @@ void DeferredFrees::sweep(std::span<const int> devices) noexcept {
     if (left_.empty()) return;
     std::erase_if(left_, [](const Left& left) { return left.is_over(); });
   }
-  for (const int device : devices) runtime_.allocator(device).free_let_go();
+  for (const int device : devices) runtime_.part<Allocators>().of(device).free_let_go();
 }
 
 SegmentObserver::Hold DeferredFrees::hold_on(const std::byte* address) noexcept {

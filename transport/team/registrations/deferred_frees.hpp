@@ -20,7 +20,7 @@ namespace tutti::transport::team {
 
 /// Keeps device memory of former teams of this process that other ranks of this host may still have open. The
 /// devices' caching allocators free it once those ranks have closed it or are gone: in `sweep`, when memory
-/// is short, and when the cache is emptied. It is an extension of the runtime. Thread-safe.
+/// is short, and when the cache is emptied. It is a part of the runtime. Thread-safe.
 class DeferredFrees final : public SegmentObserver {
  public:
   /// The memory that one team has left.

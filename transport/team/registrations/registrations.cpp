@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/registrations/registrations.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
 #include "backend/team_round.hpp"
 #include "settings/log.hpp"
 #include "tutti/error.hpp"
@@ -33,7 +35,7 @@ Registrations::Registrations(Runtime& runtime, const Membership& membership, con
       abort_(abort),
       retired_(std::make_shared<RetiredSegments>(entries_.tables())) {
   try {
-    for (const int device : membership_.devices()) runtime_.allocator(device).add_observer(*this);
+    for (const int device : membership_.devices()) runtime_.part<Allocators>().of(device).add_observer(*this);
     if (membership_.rank_count() == 1) return;
     peers_.emplace(runtime, membership, entries_.tables(), calls, abort, live_teams);
   } catch (...) {
@@ -47,7 +49,8 @@ Registrations::~Registrations() {
 }
 
 void Registrations::stop_observing() noexcept {
-  for (const int device : membership_.devices()) runtime_.allocator(device).remove_observer(*this);
+  for (const int device : membership_.devices())
+    runtime_.part<Allocators>().of(device).remove_observer(*this);
 }
 
 Registrations::Segments::iterator Registrations::segment_of(const std::byte* address) {
@@ -69,7 +72,7 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   if (const auto known = segment_of(address); known != segments_.end()) return known;
   const int device = membership_.devices()[local];
-  const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
+  const CachingAllocator::Extent extent = runtime_.part<Allocators>().of(device).segment_of(address);
   if (extent.address == nullptr) return refuse("it is not the caching allocator's");
   if (extent.bytes >= backend::SourcePlace::most_bytes)
     return refuse(fmt::format("its segment has {} bytes", extent.bytes));

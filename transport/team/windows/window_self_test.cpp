@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/windows/window_self_test.hpp"
 
+#include "allocator/pinned_allocator.hpp"
 #include "transport/team/windows/scoped_stream.hpp"
 #include "tutti/error.hpp"
 
@@ -21,7 +22,8 @@ std::byte pattern_of(std::size_t writer, std::size_t index) {
 WindowSelfTest::WindowSelfTest(Runtime& runtime, const backend::TeamWindowLayout& layout)
     : backend_(runtime.backend()),
       layout_(layout),
-      host_(static_cast<std::byte*>(runtime.pinned().allocate_uncached(layout.members * bytes))) {
+      host_(static_cast<std::byte*>(
+          runtime.part<PinnedAllocator>().allocate_uncached(layout.members * bytes))) {
   if (host_ == nullptr) throw Error(ErrorCode::out_of_memory, "no pinned memory for the self-test");
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/windows/windows.hpp"
 
+#include "allocator/allocators.hpp"
 #include "base/rounding.hpp"
+#include "device/peer_access.hpp"
 #include "settings/log.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -119,7 +121,7 @@ void Windows::use_host_windows(Exchange& exchange) {
 void Windows::allocate_counters() {
   const std::size_t bytes = backend::TeamCounters::bytes_with_links(layout_);
   for (std::size_t local = 0; local < devices().size(); ++local) {
-    void* const memory = runtime_.allocator(devices()[local]).allocate_uncached(bytes);
+    void* const memory = runtime_.part<Allocators>().of(devices()[local]).allocate_uncached(bytes);
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices()[local]));
     counters_[local] = static_cast<backend::TeamCounters*>(memory);
@@ -180,7 +182,7 @@ bool Windows::are_joined_by_nvlink(Exchange& exchange) const {
 
 void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
   for (std::size_t local = 0; local < devices().size(); ++local) {
-    void* const memory = runtime_.allocator(devices()[local]).allocate_uncached(layout_.bytes());
+    void* const memory = runtime_.part<Allocators>().of(devices()[local]).allocate_uncached(layout_.bytes());
     if (memory == nullptr) {
       throw Error(ErrorCode::out_of_memory, fmt::format("no {} bytes are left on device {} for a window",
                                                         layout_.bytes(), devices()[local]));
@@ -197,7 +199,7 @@ void Windows::open_all(std::span<const MemoryHandle> handles) {
     for (std::size_t member = 0; member < layout_.members; ++member) {
       const std::size_t local = member - membership_.first_local();
       if (membership_.is_local(member)) {
-        if (devices()[local] != device) runtime_.enable_peer_access(device, devices()[local]);
+        if (devices()[local] != device) runtime_.part<PeerAccess>().enable(device, devices()[local]);
         seen.push_back(allocated_[local].address);
         continue;
       }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/ended_work.hpp"
 #include "os/shared_memory.hpp"
 #include "support/errors.hpp"
 #include "support/machines/rank_components.hpp"
@@ -119,11 +120,11 @@ TEST_F(EndingTeam, DevicesReportItFromStartToStop) {
   EndedCalls ended(zero_.runtime, zero_.membership, zero_.calls, zero_.progress, zero_.abort);
   zero_.calls.has_queued(zero_.calls.post(sum, false));
   zero_.abort.set(ErrorCode::timeout, "too late");
-  EXPECT_NO_THROW(zero_.runtime.ended_work().report(0));
+  EXPECT_NO_THROW(zero_.runtime.part<EndedWork>().report(0));
   ended.start();
-  EXPECT_TRUE(refuses([&] { zero_.runtime.ended_work().report(0); }, ErrorCode::timeout, {"too late"}));
+  EXPECT_TRUE(refuses([&] { zero_.runtime.part<EndedWork>().report(0); }, ErrorCode::timeout, {"too late"}));
   ended.stop();
-  EXPECT_NO_THROW(zero_.runtime.ended_work().report(0));
+  EXPECT_NO_THROW(zero_.runtime.part<EndedWork>().report(0));
 }
 
 TEST_F(EndingTeam, TheRecordHasEveryRanksLastCalls) {

@@ -2,6 +2,7 @@
 #include "transport/team/progress/device_progress.hpp"
 
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "support/machines/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"

@@ -2,6 +2,7 @@
 #include "transport/team/progress/progress.hpp"
 
 #include "os/shared_memory.hpp"
+#include "stream/stream_access.hpp"
 #include "support/machines/rank_components.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/registrations/deferred_frees.hpp"
 
+#include "allocator/allocators.hpp"
 #include "device/runtime.hpp"
 #include "os/shared_memory.hpp"
 #include "support/environment.hpp"
@@ -38,7 +39,7 @@ class LeftMemory : public testing::Test {
   }
   /// A window on device 0.
   [[nodiscard]] Windows::Allocated allocate_window() {
-    return {0, static_cast<std::byte*>(runtime_.allocator(0).allocate_uncached(window_bytes))};
+    return {0, static_cast<std::byte*>(runtime_.part<Allocators>().of(0).allocate_uncached(window_bytes))};
   }
   /// The team leaves these windows, and what it has retired.
   void take(const std::vector<Windows::Allocated>& windows) {
@@ -100,7 +101,7 @@ TEST_F(LeftMemory, SegmentsAreFreedOnceTheOthersHaveClosedThem) {
   const std::size_t free = free_memory(0);
   {
     const Tensor tensor = empty({std::int64_t{32} << 20U}, {.dtype = DType::int8, .device = 0});
-    const auto extent = runtime_.allocator(0).segment_of(tensor.data());
+    const auto extent = runtime_.part<Allocators>().of(0).segment_of(tensor.data());
     RegisteredSegments registered;
     registered.emplace(extent.address, RegisteredSegment{.bytes = extent.bytes, .entry = 0});
     left_.front().segments->add(registered.extract(registered.begin()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/windows/window_self_test.hpp"
 
+#include "allocator/allocators.hpp"
 #include "device/runtime.hpp"
 #include "support/errors.hpp"
 #include "transport/team/windows/scoped_stream.hpp"
@@ -22,7 +23,7 @@ class TriedWindows : public testing::Test {
  protected:
   void SetUp() override {
     for (std::size_t member = 0; member < members; ++member) {
-      void* const memory = runtime_.allocator(0).allocate_uncached(layout_.bytes());
+      void* const memory = runtime_.part<Allocators>().of(0).allocate_uncached(layout_.bytes());
       windows_.push_back(static_cast<std::byte*>(memory));
     }
   }

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/storage.hpp"
+#include "storage/storage.hpp"
 
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "base/format_bytes.hpp"
-#include "sharing/sharing.hpp"
+#include "device/open_captures.hpp"
+#include "storage/pluggable_allocator.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
 #include "tutti/error.hpp"
 
 #include <cstdint>
@@ -17,30 +24,31 @@ constexpr std::align_val_t pageable_alignment{64};
 
 }  // namespace
 
-Block* allocate_block(Runtime& runtime, int device, std::size_t bytes, backend::StreamRef stream) {
-  CachingAllocator& allocator = runtime.allocator(device);
-  const GraphPool graph_pool = runtime.captures().pool_of(stream);
+Block* allocate_block(PluggedAllocator& parts, int device, std::size_t bytes, backend::StreamRef stream) {
+  CachingAllocator& allocator = parts.allocators().of(device);
+  const GraphPool graph_pool = parts.captures().pool_of(stream);
   try {
     return allocator.allocate(bytes, stream, graph_pool);
   } catch (const OutOfMemoryError&) {
     // Memory that was shared may be back, which counts as in use until somebody asks for it.
-    if (!collect_shared(runtime)) throw;
+    if (!parts.allocators().reclaim()) throw;
   }
   return allocator.allocate(bytes, stream, graph_pool);
 }
 
 detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int device, std::size_t bytes,
                                                       backend::StreamRef stream) {
-  runtime.release_collected();
-  if (PluggedAllocator& plugged = runtime.plugged(); !plugged.leaves_to_native()) [[unlikely]]
+  auto& plugged = runtime.part<PluggedAllocator>();
+  plugged.late_releases().release();
+  if (!plugged.leaves_to_native()) [[unlikely]]
     return plugged.allocate(device, bytes, stream);
-  return own(runtime.allocator(device), allocate_block(runtime, device, bytes, stream), bytes, stream,
+  return own(plugged.allocators().of(device), allocate_block(plugged, device, bytes, stream), bytes, stream,
              device);
 }
 
 detail::IntrusivePtr<Storage> DeviceStorage::allocate_from(GraphPool graph_pool, Runtime& runtime, int device,
                                                            std::size_t bytes, backend::StreamRef stream) {
-  CachingAllocator& allocator = runtime.allocator(device);
+  CachingAllocator& allocator = runtime.part<Allocators>().of(device);
   return own(allocator, allocator.allocate(bytes, stream, graph_pool), bytes, stream, device);
 }
 
@@ -64,7 +72,7 @@ DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::siz
                                                 : reinterpret_cast<backend::StreamHandle>(this)) {}
 
 DeviceStorage::~DeviceStorage() {
-  allocator_.free(block_, GraphCaptures::of_calling_thread());
+  allocator_.free(block_, OpenCapture::pool_of_calling_thread());
 }
 
 void DeviceStorage::record_stream(const Stream& stream) {
@@ -75,8 +83,8 @@ void DeviceStorage::record_stream(const Stream& stream) {
 }
 
 detail::IntrusivePtr<Storage> PinnedStorage::allocate(Runtime& runtime, std::size_t bytes) {
-  runtime.release_collected();
-  PinnedAllocator& allocator = runtime.pinned();
+  runtime.part<LateReleases>().release();
+  PinnedAllocator& allocator = runtime.part<PinnedAllocator>();
   PinnedBlock* block = allocator.allocate(bytes);
   try {
     return detail::IntrusivePtr<Storage>::adopt(new PinnedStorage(allocator, block, bytes));
@@ -92,7 +100,7 @@ PinnedStorage::PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std
       block_(block) {}
 
 PinnedStorage::~PinnedStorage() {
-  allocator_.free(block_, GraphCaptures::of_calling_thread());
+  allocator_.free(block_, OpenCapture::pool_of_calling_thread());
 }
 
 void PinnedStorage::record_stream(const Stream& stream) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
 #include "tutti/tensor.hpp"
 
@@ -9,8 +11,10 @@
 
 namespace tutti {
 
+class PluggedAllocator;
+
 /// From the caching allocator of `device`, for first use on `stream`. Throws OutOfMemoryError.
-[[nodiscard]] Block* allocate_block(Runtime& runtime, int device, std::size_t bytes,
+[[nodiscard]] Block* allocate_block(PluggedAllocator& parts, int device, std::size_t bytes,
                                     backend::StreamRef stream);
 
 /// Memory of the caching allocator. Freed (back to the cache) with its last owner.

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/pluggable_allocator.hpp"
+#include "storage/pluggable_allocator.hpp"
 
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "base/fork_mark.hpp"
 #include "base/format_bytes.hpp"
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
+#include "device/open_captures.hpp"
 #include "device/runtime.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -81,7 +86,7 @@ CUDAPluggableAllocator::CUDAPluggableAllocator(Alloc alloc, Free free)
     : functions_(std::make_shared<const PluggedFunctions>(std::move(alloc), std::move(free))) {}
 
 void change_current_allocator(const CUDAPluggableAllocator& allocator) {
-  Runtime::get().plugged().use(allocator.functions_);
+  Runtime::get().part<PluggedAllocator>().use(allocator.functions_);
 }
 
 void* device_malloc(std::size_t bytes, Device device) {
@@ -121,7 +126,7 @@ class PluggedAllocator::Freed {
  private:
   void order_after(backend::StreamRef user) noexcept {
     try {
-      allocator_.runtime_.order(user, stream_);
+      allocator_.runtime_.part<Streams>().order(user, stream_);
     } catch (const std::exception&) {
       // One of the devices is in trouble, which calls that wait for it report: nothing there uses the memory.
     }
@@ -157,8 +162,17 @@ class PluggedAllocator::PluggedStorage final : public Storage {
   OneFreed memory_;  ///< one, made beforehand, as to let go of it takes no memory
 };
 
-PluggedAllocator::PluggedAllocator(Runtime& runtime) : runtime_(runtime) {}
-PluggedAllocator::~PluggedAllocator() = default;
+PluggedAllocator::PluggedAllocator(Runtime& runtime)
+    : runtime_(runtime),
+      allocators_(runtime.part<Allocators>()),
+      late_releases_(runtime.part<LateReleases>()),
+      captures_(runtime.part<GraphCaptures>()) {
+  allocators_.add_keeper(*this);
+}
+
+PluggedAllocator::~PluggedAllocator() {
+  allocators_.remove_keeper(*this);
+}
 
 void PluggedAllocator::let_go(OneFreed&& freed) noexcept {
   if (!freed.front().is_in_child() && (is_kept(freed) || is_delayed(freed))) return;
@@ -168,7 +182,7 @@ void PluggedAllocator::let_go(OneFreed&& freed) noexcept {
 bool PluggedAllocator::is_kept(OneFreed& freed) noexcept {
   const backend::StreamRef stream = freed.front().stream();
   try {
-    if (const GraphPool keeper = GraphCaptures::of_calling_thread(); keeper != GraphPool::none) {
+    if (const GraphPool keeper = OpenCapture::pool_of_calling_thread(); keeper != GraphPool::none) {
       const std::lock_guard lock(mutex_);
       const auto kept = kept_.find(keeper);
       if (kept == kept_.end()) return false;
@@ -177,7 +191,7 @@ bool PluggedAllocator::is_kept(OneFreed& freed) noexcept {
     }
     if (!runtime_.backend().is_capturing(stream)) return false;
     auto kept = std::make_shared<OneFreed>();
-    runtime_.retain_until_graph_destroyed(stream, kept);
+    captures_.retain(stream, kept);
     kept->splice(kept->end(), freed);
     return true;
   } catch (const std::exception&) {
@@ -197,7 +211,7 @@ bool PluggedAllocator::is_delayed(OneFreed& freed) noexcept {
     ones.front().resource = kept;
     ones.front().streams = std::exchange(users, {});
     kept->splice(kept->end(), freed);
-    runtime_.late_releases().add_marked(std::move(ones));
+    late_releases_.add_marked(std::move(ones));
     return true;
   } catch (const std::exception&) {
     return false;  // a device in trouble, which does nothing more with the memory, or no memory to wait
@@ -318,6 +332,16 @@ void PluggedAllocator::call_free(void* address, std::size_t bytes, int device,
   }
   functions_->free(address, bytes, device, stream.handle);
   bytes_in_use_ -= bytes;
+}
+
+void PluggedAllocator::require_unused() {
+  if (const std::size_t bytes = bytes_in_use(); bytes != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("virtual_devices::start: {} bytes of the pluggable allocator are still allocated, "
+                    "expected none: destroy all tensors first",
+                    bytes));
+  }
 }
 
 }  // namespace tutti

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
-#include "allocator/pluggable_allocator.hpp"
-#include "allocator/storage.hpp"
+#include "allocator/allocators.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "allocator/pinned_allocator.hpp"
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
-#include "sharing/sharing.hpp"
+#include "device/open_captures.hpp"
+#include "storage/pluggable_allocator.hpp"
+#include "storage/storage.hpp"
+#include "stream/late_releases.hpp"
+#include "stream/stream_access.hpp"
+#include "stream/thread_streams.hpp"
 #include "tutti/error.hpp"
 
 #include <exception>
@@ -20,24 +26,26 @@ namespace {
 CachingAllocator& allocator_of(Device device, std::string_view function) {
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, function);
-  runtime.release_collected();
-  return runtime.allocator(index);
+  runtime.part<LateReleases>().release();
+  return runtime.part<Allocators>().of(index);
 }
 
 void* allocate_raw(Runtime& runtime, int device, std::size_t bytes, backend::StreamRef stream) {
-  runtime.release_collected();
-  if (PluggedAllocator& plugged = runtime.plugged(); !plugged.leaves_to_native()) [[unlikely]]
+  auto& plugged = runtime.part<PluggedAllocator>();
+  plugged.late_releases().release();
+  if (!plugged.leaves_to_native()) [[unlikely]]
     return plugged.allocate_raw(device, bytes, stream);
-  Block* const block = allocate_block(runtime, device, bytes, stream);
+  Block* const block = allocate_block(plugged, device, bytes, stream);
   block->is_raw = true;
   return block->address;
 }
 
-/// Whether it was ours to free.
+/// Returns whether it was ours to free.
 bool free_raw(Runtime& runtime, void* address) {
-  Segment* const segment = runtime.segments().find(address);
-  if (segment == nullptr) return runtime.plugged().free_raw(address);
-  return runtime.allocator(segment->device).free_raw(*segment, address, GraphCaptures::of_calling_thread());
+  auto& allocators = runtime.part<Allocators>();
+  Segment* const segment = allocators.segments().find(address);
+  if (segment == nullptr) return runtime.part<PluggedAllocator>().free_raw(address);
+  return allocators.of(segment->device).free_raw(*segment, address, OpenCapture::pool_of_calling_thread());
 }
 
 }  // namespace
@@ -112,21 +120,21 @@ void caching_allocator_delete(void* address) {
 }
 
 std::string_view get_allocator_backend() {
-  return Runtime::get().plugged().is_used() ? "pluggable" : "native";
+  return Runtime::get().part<PluggedAllocator>().is_used() ? "pluggable" : "native";
 }
 
 PinnedMemoryStats pinned_memory_stats() {
   Runtime& runtime = Runtime::get();
-  runtime.release_collected();
-  return runtime.pinned().stats();
+  runtime.part<LateReleases>().release();
+  return runtime.part<PinnedAllocator>().stats();
 }
 
 void reset_peak_pinned_memory_stats() {
-  Runtime::get().pinned().reset_peak_stats();
+  Runtime::get().part<PinnedAllocator>().reset_peak_stats();
 }
 
 void reset_accumulated_pinned_memory_stats() {
-  Runtime::get().pinned().reset_accumulated_stats();
+  Runtime::get().part<PinnedAllocator>().reset_accumulated_stats();
 }
 
 std::size_t memory_cached(Device device) {
@@ -147,10 +155,10 @@ void reset_max_memory_cached(Device device) {
 
 std::vector<MemorySegment> memory_snapshot() {
   Runtime& runtime = Runtime::get();
-  runtime.release_collected();
+  runtime.part<LateReleases>().release();
   std::vector<MemorySegment> result;
   for (int device = 0; device < runtime.device_count(); ++device) {
-    std::vector<MemorySegment> segments = runtime.allocator(device).snapshot();
+    std::vector<MemorySegment> segments = runtime.part<Allocators>().of(device).snapshot();
     result.insert(result.end(), std::move_iterator(segments.begin()), std::move_iterator(segments.end()));
   }
   return result;
@@ -159,12 +167,12 @@ std::vector<MemorySegment> memory_snapshot() {
 void empty_cache() {
   const BlockingCall blocks("empty_cache");
   Runtime& runtime = Runtime::get();
-  collect_shared(runtime);
+  runtime.part<Allocators>().reclaim();
   std::exception_ptr failure;  // of work queued earlier, which keeps no memory
   const auto empty_all = [&] {
     for (int device = 0; device < runtime.device_count(); ++device) {
       try {
-        runtime.allocator(device).empty_cache();
+        runtime.part<Allocators>().of(device).empty_cache();
       } catch (...) {
         if (!failure) failure = std::current_exception();
       }
@@ -172,15 +180,15 @@ void empty_cache() {
   };
   empty_all();
   // Devices have been waited for: so graphs that were let go of while they ran are done.
-  if (runtime.release_collected()) empty_all();
+  if (runtime.part<LateReleases>().release()) empty_all();
   if (failure) std::rethrow_exception(failure);
 }
 
 void empty_pinned_cache() {
   const BlockingCall blocks("empty_pinned_cache");
   Runtime& runtime = Runtime::get();
-  runtime.release_collected();
-  runtime.pinned().empty_cache();
+  runtime.part<LateReleases>().release();
+  runtime.part<PinnedAllocator>().empty_cache();
 }
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/pending_frees.hpp"
+#include "allocator/blocks/pending_frees.hpp"
 
 #include "support/machines/absent_backend.hpp"
 #include "tutti/error.hpp"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/pending_frees.hpp"
+#include "allocator/blocks/pending_frees.hpp"
+
+#include "stream/event_pool.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -3,7 +3,10 @@
 
 #include "tutti/memory.hpp"
 
+#include "allocator/caching_allocator.hpp"
 #include "device/runtime.hpp"
+#include "stream/event_pool.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/memory/allocator_fixture.hpp"
 #include "support/stream_gate.hpp"
@@ -110,7 +113,7 @@ TEST_F(MemoryTest, ForgetsWhatHasBeenCountedSoFar) {
 
 TEST_F(MemoryTest, CountsWhatIsFreedOfWhatWasThereBefore) {
   Runtime& runtime = Runtime::get();
-  CachingAllocator another(runtime.backend(), runtime.events(), 0);
+  CachingAllocator another(runtime.backend(), runtime.part<EventPool>(), 0);
   const backend::StreamRef stream = StreamAccess::ref(Stream(0));
   Block* const kept = another.allocate(1000, stream);
   another.reset_accumulated_stats();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/current_device.hpp"
+#include "stream/thread_streams.hpp"
 
-#include "stream/external_streams.hpp"
+#include "device/external_streams.hpp"
+#include "stream/stream_access.hpp"
 
 #include <memory>
 #include <new>
@@ -13,17 +14,17 @@
 namespace tutti {
 namespace {
 
-using Streams = std::vector<Stream>;
+using ThreadOwned = std::vector<Stream>;
 
-/// They are no thread's current ones any more.
-void let_go_of(const Streams& streams) {
+/// Takes note that a thread has these streams current no more.
+void let_go_of(const ThreadOwned& streams) {
   for (const Stream& stream : streams) note_current_stream(StreamAccess::ref(stream), {});
 }
 
 void free_streams(void* streams) {
-  const std::unique_ptr<Streams> owner(static_cast<Streams*>(streams));
+  const std::unique_ptr<ThreadOwned> owner(static_cast<ThreadOwned*>(streams));
   let_go_of(*owner);
-  thread_current_state = {};
+  thread_streams_state = {};
 }
 
 /// Holds each thread's streams. No thread-local object, because destructors of others may run after its own
@@ -37,30 +38,26 @@ pthread_key_t streams_key() {
   return key;
 }
 
-Streams& streams_of_this_thread() {
-  if (void* streams = pthread_getspecific(streams_key())) return *static_cast<Streams*>(streams);
-  auto streams = std::make_unique<Streams>();
+ThreadOwned& streams_of_this_thread() {
+  if (void* streams = pthread_getspecific(streams_key())) return *static_cast<ThreadOwned*>(streams);
+  auto streams = std::make_unique<ThreadOwned>();
   if (pthread_setspecific(streams_key(), streams.get()) != 0) throw std::bad_alloc();
   return *streams.release();
 }
 
 }  // namespace
 
-thread_local constinit ThreadCurrent thread_current_state;
+thread_local constinit ThreadStreams thread_streams_state;
 
-void reset_thread_current(Runtime& runtime) {
-  Streams fresh;
+void reset_thread_streams(Runtime& runtime) {
+  ThreadOwned fresh;
   for (int device = 0; device < runtime.device_count(); ++device) {
     fresh.push_back(StreamAccess::make(runtime.backend().default_stream(device)));
   }
-  Streams& streams = streams_of_this_thread();
+  ThreadOwned& streams = streams_of_this_thread();
   let_go_of(streams);
   streams = std::move(fresh);
-  thread_current_state = {runtime.generation(), 0, streams.data()};
-}
-
-backend::StreamRef current_stream_ref(Runtime& runtime, int device) {
-  return StreamAccess::ref(thread_current(runtime).streams[device]);
+  thread_streams_state = {runtime.generation(), streams.data()};
 }
 
 }  // namespace tutti

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/late_releases.hpp"
+#include "stream/late_releases.hpp"
 
-#include "allocator/graph_pools/graph_captures.hpp"
+#include "device/open_captures.hpp"
+#include "device/runtime.hpp"
 
+#include <chrono>
 #include <exception>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 namespace tutti {
+
+LateReleases::LateReleases(Runtime& runtime)
+    : backend_(runtime.backend()), events_(runtime.part<EventPool>()) {}
+
+LateReleases::~LateReleases() {
+  release_all();
+}
 
 void LateReleases::add(Ones&& ones) noexcept {
   const std::lock_guard lock(mutex_);
@@ -28,9 +38,41 @@ void LateReleases::release_all() {
   has_any_.store(false, std::memory_order_relaxed);
 }
 
+void LateReleases::await_all() {
+  constexpr std::chrono::seconds patience{10};
+  constexpr std::chrono::microseconds looks_every{100};
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (release(); has_any(); release()) {
+    if (std::chrono::steady_clock::now() > deadline) return;
+    std::this_thread::sleep_for(looks_every);
+  }
+}
+
+void LateReleases::settle(Settling how) {
+  switch (how) {
+    case Settling::at_once:
+      release();
+      return;
+    case Settling::awaited:
+      return await_all();
+    case Settling::given_up:
+      return release_all();
+  }
+}
+
+void LateReleases::retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource) {
+  auto ones = std::make_unique<Ones>(1);
+  ones->front().resource = std::move(resource);
+  const std::shared_ptr<void> handle(static_cast<void*>(ones.release()), [this](void* object) {
+    const std::unique_ptr<Ones> owner(static_cast<Ones*>(object));
+    add(std::move(*owner));
+  });
+  backend_.retain_until_graph_destroyed(stream, handle);
+}
+
 bool LateReleases::release_some() {
   // They are no part of what this thread captures.
-  const GraphCaptures::Thread of_no_graph(GraphPool::none);
+  const OpenCapture of_no_graph(GraphPool::none);
   Ones released;  // as above
   const std::lock_guard lock(mutex_);
   for (auto one = ones_.begin(); one != ones_.end();) {

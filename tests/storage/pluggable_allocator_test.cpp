@@ -4,6 +4,7 @@
 #include "tutti/pluggable_allocator.hpp"
 
 #include "device/runtime.hpp"
+#include "stream/stream_access.hpp"
 #include "support/errors.hpp"
 #include "support/timing.hpp"
 #include "tutti/collectives.hpp"

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/blocks/block_pool.hpp"
+#include "allocator/allocators.hpp"
+#include "allocator/graph_pools/graph_captures.hpp"
 #include "backend/backend.hpp"
+#include "base/cache_line.hpp"
+#include "device/open_captures.hpp"
+#include "device/runtime_part.hpp"
 #include "tutti/pluggable_allocator.hpp"
 #include "tutti/tensor.hpp"
 
@@ -29,12 +33,13 @@ class PluggedFunctions {
 };
 
 /// A runtime's pluggable allocator, if it has got one before memory for a tensor was asked for. Thread-safe.
-class PluggedAllocator {
+/// Alone on its cache lines, which nobody writes to but the first request.
+class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, public GraphPoolKeeper {
  public:
+  static constexpr PartSlot slot = PartSlot::plugged_allocator;
+
   explicit PluggedAllocator(Runtime& runtime);
-  PluggedAllocator(const PluggedAllocator&) = delete;
-  PluggedAllocator& operator=(const PluggedAllocator&) = delete;
-  ~PluggedAllocator();
+  ~PluggedAllocator() override;
 
   /// Whether requests go to the caching allocators: decides so for good, if nothing has been decided.
   [[nodiscard]] bool leaves_to_native() noexcept {
@@ -52,13 +57,18 @@ class PluggedAllocator {
                                                        backend::StreamRef stream);
   [[nodiscard]] void* allocate_raw(int device, std::size_t bytes, backend::StreamRef stream);
   /// What is let go of while the graph of `keeper` is captured stays until that is closed.
-  void add_graph_pool(GraphPool keeper);
-  /// The graph is gone, and its launches are done.
-  void close_graph_pool(GraphPool keeper) noexcept;
+  void add_graph_pool(GraphPool keeper) override;
+  void close_graph_pool(GraphPool keeper) noexcept override;
   /// Whether `address` is of `allocate_raw`.
   [[nodiscard]] bool free_raw(void* address);
   /// How much of what the functions gave they have not got back.
   [[nodiscard]] std::size_t bytes_in_use() const noexcept { return bytes_in_use_.load(); }
+  void require_unused() override;
+
+  // The parts that an allocation asks besides this one, which it so finds by one load.
+  [[nodiscard]] Allocators& allocators() const noexcept { return allocators_; }
+  [[nodiscard]] LateReleases& late_releases() const noexcept { return late_releases_; }
+  [[nodiscard]] GraphCaptures& captures() const noexcept { return captures_; }
 
  private:
   enum class Choice : std::uint8_t { open, native, plugged };
@@ -80,6 +90,9 @@ class PluggedAllocator {
   [[nodiscard]] bool is_delayed(OneFreed& freed) noexcept;
 
   Runtime& runtime_;
+  Allocators& allocators_;
+  LateReleases& late_releases_;
+  GraphCaptures& captures_;
   std::atomic<Choice> choice_{Choice::open};
   std::atomic<std::size_t> bytes_in_use_{0};
   std::shared_ptr<const PluggedFunctions> functions_;  ///< of what is plugged in

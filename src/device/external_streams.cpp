@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream/external_streams.hpp"
+#include "device/external_streams.hpp"
 
 #include "tutti/error.hpp"
 

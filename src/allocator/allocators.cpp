@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/allocators.hpp"
+
+#include "device/runtime.hpp"
+#include "settings/environment.hpp"
+#include "stream/event_pool.hpp"
+#include "tutti/error.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+void Reclaimers::add(Reclaimer& reclaimer) {
+  const std::lock_guard lock(mutex_);
+  reclaimers_.push_back(&reclaimer);
+}
+
+void Reclaimers::remove(Reclaimer& reclaimer) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(reclaimers_, &reclaimer);
+}
+
+bool Reclaimers::reclaim() {
+  std::vector<Reclaimer*> all;  // asked without the lock: they free memory
+  {
+    const std::lock_guard lock(mutex_);
+    all = reclaimers_;
+  }
+  bool has_reclaimed = false;
+  for (Reclaimer* const reclaimer : all) has_reclaimed |= reclaimer->reclaim();
+  return has_reclaimed;
+}
+
+Allocators::Allocators(Runtime& runtime) : late_releases_(runtime.part<LateReleases>()) {
+  auto& events = runtime.part<EventPool>();
+  for (int device = 0; device < runtime.device_count(); ++device) {
+    by_device_.push_back(std::make_unique<CachingAllocator>(runtime.backend(), events, device, &segments_,
+                                                            Environment::get().allocators));
+  }
+}
+
+Allocators::~Allocators() = default;
+
+void Allocators::add_graph_pool(GraphPool graph_pool) {
+  for (const auto& allocator : by_device_) allocator->add_graph_pool(graph_pool);
+  const std::lock_guard lock(mutex_);
+  graph_pools_.push_back(graph_pool);
+  for (GraphPoolKeeper* const keeper : keepers_) keeper->add_graph_pool(graph_pool);
+}
+
+void Allocators::close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept {
+  for (const auto& allocator : by_device_) allocator->close_graph_pool(graph_pool, work);
+  const std::lock_guard lock(mutex_);
+  std::erase(graph_pools_, graph_pool);
+  for (GraphPoolKeeper* const keeper : keepers_) keeper->close_graph_pool(graph_pool);
+}
+
+void Allocators::add_keeper(GraphPoolKeeper& keeper) {
+  const std::lock_guard lock(mutex_);
+  keepers_.push_back(&keeper);
+  for (const GraphPool graph_pool : graph_pools_) keeper.add_graph_pool(graph_pool);
+}
+
+void Allocators::remove_keeper(GraphPoolKeeper& keeper) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(keepers_, &keeper);
+}
+
+bool Allocators::reclaim() {
+  const bool has_released = late_releases_.release();
+  return reclaimers_->reclaim() || has_released;
+}
+
+void Allocators::require_unused() {
+  for (std::size_t device = 0; device < by_device_.size(); ++device) {
+    CachingAllocator& allocator = *by_device_[device];
+    try {
+      allocator.finish_pending();
+    } catch (const Error&) {
+      // Failures of work on devices that are about to be replaced.
+    }
+    if (const std::size_t active = allocator.bytes_active(); active != 0) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("virtual_devices::start: {} bytes of device {} are still allocated, expected none: "
+                      "destroy all tensors first",
+                      active, device));
+    }
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/blocks/segment_index.hpp"
+#include "allocator/caching_allocator.hpp"
+#include "device/open_captures.hpp"
+#include "device/runtime_part.hpp"
+#include "stream/late_releases.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+class Runtime;
+
+/// Gives device memory back that nobody uses any more, but that counts as in use until somebody looks.
+class Reclaimer {
+ public:
+  Reclaimer() = default;
+  Reclaimer(const Reclaimer&) = delete;
+  Reclaimer& operator=(const Reclaimer&) = delete;
+  /// Returns whether anything has been given back. Holds no lock of an allocator.
+  virtual bool reclaim() = 0;
+
+ protected:
+  ~Reclaimer() = default;
+};
+
+/// The reclaimers of a runtime, which some of them may outlive. Thread-safe.
+class Reclaimers {
+ public:
+  /// Asks `reclaimer` at each `reclaim` from now on, until it is removed.
+  void add(Reclaimer& reclaimer);
+  void remove(Reclaimer& reclaimer) noexcept;
+  /// Asks all; returns whether any has given something back.
+  bool reclaim();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Reclaimer*> reclaimers_;
+};
+
+/// Keeps memory that is freed while a graph is captured, until the graph is gone.
+class GraphPoolKeeper {
+ public:
+  GraphPoolKeeper() = default;
+  GraphPoolKeeper(const GraphPoolKeeper&) = delete;
+  GraphPoolKeeper& operator=(const GraphPoolKeeper&) = delete;
+  virtual void add_graph_pool(GraphPool keeper) = 0;
+  /// The graph is gone, and its launches are done.
+  virtual void close_graph_pool(GraphPool keeper) noexcept = 0;
+
+ protected:
+  ~GraphPoolKeeper() = default;
+};
+
+/// The caching allocators of a runtime's devices. Thread-safe.
+class Allocators final : public RuntimePart {
+ public:
+  static constexpr PartSlot slot = PartSlot::allocators;
+
+  explicit Allocators(Runtime& runtime);
+  ~Allocators() override;
+
+  [[nodiscard]] CachingAllocator& of(int device) { return *by_device_[static_cast<std::size_t>(device)]; }
+  /// The segments of all devices' allocators.
+  [[nodiscard]] SegmentIndex& segments() noexcept { return segments_; }
+  /// Adds the private pool of a graph to all allocators and keepers.
+  void add_graph_pool(GraphPool graph_pool);
+  void close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept;
+  /// `keeper`, which outlives this object or removes itself, is told of all pools, also of those there are.
+  void add_keeper(GraphPoolKeeper& keeper);
+  void remove_keeper(GraphPoolKeeper& keeper) noexcept;
+
+  [[nodiscard]] const std::shared_ptr<Reclaimers>& reclaimers() const noexcept { return reclaimers_; }
+  /// Has late releases and all reclaimers give memory back that they can. Returns whether any has.
+  bool reclaim();
+
+  void require_unused() override;
+
+ private:
+  LateReleases& late_releases_;
+  SegmentIndex segments_;
+  std::vector<std::unique_ptr<CachingAllocator>> by_device_;
+  const std::shared_ptr<Reclaimers> reclaimers_ = std::make_shared<Reclaimers>();
+  std::mutex mutex_;  ///< guards those below
+  std::vector<GraphPool> graph_pools_;
+  std::vector<GraphPoolKeeper*> keepers_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/backend.hpp"
+#include "base/cache_line.hpp"
+#include "device/runtime_part.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+namespace tutti {
+
+class EndedWork;
+class EventPool;
+class Runtime;
+
+/// A runtime's pooled streams, and the order between streams. Thread-safe.
+///
+/// All waits of one stream for another go through here, because they must not come between kernels of several
+/// streams that wait for one another: if one of these streams were made to wait for another one between the
+/// first kernel and the last, the last kernel would wait behind the first, which waits for it.
+class Streams final : public RuntimePart {
+ public:
+  static constexpr PartSlot slot = PartSlot::streams;
+
+  explicit Streams(Runtime& runtime);
+  ~Streams() override;
+
+  /// The priority a stream of `device` gets that asks for `priority`: the nearest one in its range.
+  [[nodiscard]] int clamped_priority(int device, int priority) const;
+  /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
+  [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
+  /// Whether `stream` is the library's, and lives as long as the runtime: a default stream or a pooled one.
+  [[nodiscard]] bool owns(backend::StreamRef stream);
+
+  /// Held while kernels that wait for one another are queued, one by one. Does not wait for streams.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> launch_together() {
+    return std::unique_lock(launch_gate_);
+  }
+  /// The backend's call, for all other code: not from a thread that launches together.
+  void wait_event(backend::StreamRef stream, backend::EventHandle event);
+  void wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags, std::uint32_t value);
+  /// Makes work queued later on `later` wait for work queued so far on `earlier`. Does nothing if they are
+  /// one stream.
+  void order(backend::StreamRef earlier, backend::StreamRef later);
+  /// Waits for a stream on behalf of the program: throws what has failed on its device, or has been ended.
+  void synchronize(backend::StreamRef stream);
+  /// Waits for the work queued so far on `stream`, and for nothing else.
+  void finish(backend::StreamRef stream);
+
+ private:
+  struct Pool;
+
+  backend::Backend& backend_;
+  EventPool& events_;
+  EndedWork& ended_work_;
+  std::vector<std::unique_ptr<Pool>> pools_;  ///< by device
+  /// Written at every wait: nothing else that is read often is beside it.
+  alignas(cache_line_bytes) std::shared_mutex launch_gate_;
+};
+
+}  // namespace tutti
