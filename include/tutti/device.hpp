@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tutti/device_properties.hpp"
 #include "tutti/export.hpp"
 
 #include <compare>
@@ -14,15 +15,6 @@
 #include <vector>
 
 namespace tutti {
-
-/// The implementation of this process's devices.
-enum class BackendKind : std::uint8_t {
-  host,  ///< virtual devices on the CPU
-  cuda,  ///< NVIDIA GPUs
-};
-
-/// Returns the enumerator's name: "host" or "cuda".
-[[nodiscard]] TUTTI_EXPORT std::string_view name_of(BackendKind kind) noexcept;
 
 /// A location of memory: the host, or one device (a GPU or a virtual device) by index.
 ///
@@ -60,34 +52,6 @@ class Device {
 
 [[nodiscard]] TUTTI_EXPORT std::string to_string(Device device);
 TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, Device device);
-
-/// Properties of a device. Sizes are bytes, rates kHz. Properties that virtual devices lack are 0 or empty.
-struct DeviceProperties {
-  std::string name;
-  int major = 0;  ///< compute capability; 0.0 for virtual devices
-  int minor = 0;
-  std::size_t total_memory = 0;
-  int multiprocessor_count = 0;
-  int warp_size = 0;  ///< threads that a multiprocessor executes in lockstep; 1 for virtual devices
-  std::size_t l2_cache_size = 0;
-  int max_threads_per_block = 0;
-  int max_threads_per_multiprocessor = 0;
-  int registers_per_block = 0;  ///< registers of 32 bits
-  int registers_per_multiprocessor = 0;
-  std::size_t shared_memory_per_block = 0;        ///< without opting in
-  std::size_t shared_memory_per_block_optin = 0;  ///< the most a kernel can opt in to
-  std::size_t shared_memory_per_multiprocessor = 0;
-  std::size_t constant_memory = 0;
-  int clock_rate = 0;         ///< maximum of the multiprocessors
-  int memory_clock_rate = 0;  ///< maximum
-  int memory_bus_width = 0;   ///< in bits
-  int copy_engine_count = 0;
-  bool is_integrated = false;       ///< shares the host's memory instead of having its own
-  bool is_multi_gpu_board = false;  ///< one of several GPUs of a board
-  std::string uuid = {};   ///< as NVIDIA's tools show it, "GPU-" and 32 hexadecimal digits in five groups
-  std::string pci_bus_id;  ///< empty for virtual devices
-  int numa_node = -1;      ///< -1 if unknown
-};
 
 /// Returns whether `device_count` is more than 0. Never throws: returns false if that would throw.
 [[nodiscard]] TUTTI_EXPORT bool is_available() noexcept;
@@ -144,11 +108,6 @@ TUTTI_EXPORT void set_device(Device device);
 /// there.
 TUTTI_EXPORT void synchronize(Device device = Device::current());
 
-/// Amounts of a device's memory.
-struct MemoryInfo {
-  std::size_t free = 0;   ///< bytes
-  std::size_t total = 0;  ///< bytes
-};
 /// Returns a GPU's memory across all processes; for a virtual device, returns that of this process, as every
 /// process has its own. Memory cached by the caching allocator is not free.
 [[nodiscard]] TUTTI_EXPORT MemoryInfo mem_get_info(Device device = Device::current());

@@ -7,6 +7,7 @@
 #include "tutti/export.hpp"
 #include "tutti/layout.hpp"
 #include "tutti/list_of.hpp"
+#include "tutti/storage.hpp"
 #include "tutti/stream.hpp"
 
 #include <cstddef>
@@ -41,42 +42,6 @@ struct LikeOptions {
   /// Empty: dense strides are kept if the sizes are the same; otherwise the result is contiguous.
   std::optional<MemoryFormat> format = {};
   HostMemory host_memory = HostMemory::pageable;  ///< whatever the other one's is
-};
-
-/// Says whether memory may be written to.
-enum class MemoryAccess : std::uint8_t {
-  read_write,
-  read_only,  ///< who owns it says so: `copy_`, fills, random ones too, and outputs refuse to write there
-};
-
-/// Says who allocated a storage's memory.
-enum class MemoryOrigin : std::uint8_t {
-  library,  ///< its device and size are what they claim to be
-  foreign,
-};
-
-/// The memory of a tensor, shared by all tensors that view it. This is an internal type: programs hold
-/// tensors.
-class TUTTI_EXPORT Storage : public detail::RefCounted {
- public:
-  Storage(void* data, std::size_t bytes, Device device, MemoryOrigin origin = MemoryOrigin::foreign,
-          MemoryAccess access = MemoryAccess::read_write)
-      : device_(device), origin_(origin), access_(access), data_(data), bytes_(bytes) {}
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
-  [[nodiscard]] Device device() const noexcept { return device_; }
-  /// Defers reuse and freeing of the memory until the work is done that is queued on `stream` when the last
-  /// owner goes. Does nothing for pageable memory and for memory of `Tensor::from_blob`.
-  virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
-  [[nodiscard]] bool is_library_memory() const noexcept { return origin_ == MemoryOrigin::library; }
-  [[nodiscard]] MemoryAccess access() const noexcept { return access_; }
-
- private:
-  Device device_;
-  MemoryOrigin origin_;
-  MemoryAccess access_;
-  void* data_;
-  std::size_t bytes_;
 };
 
 /// A view of memory that somebody else owns: address, element type, sizes, strides and device. Cheap to copy.

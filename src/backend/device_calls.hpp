@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tutti/device.hpp"
+#include "tutti/device_properties.hpp"
 
 #include <cstdint>
 #include <optional>

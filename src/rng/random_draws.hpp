@@ -4,7 +4,7 @@
 #include "allocator/graph_pools/private_pool.hpp"
 #include "backend/handles.hpp"
 #include "base/fork_mark.hpp"
-#include "tutti/tensor.hpp"
+#include "tutti/storage.hpp"
 
 #include <cstdint>
 #include <mutex>

@@ -3,7 +3,7 @@
 
 #include "settings/allocator_settings.hpp"
 #include "tutti/collectives.hpp"
-#include "tutti/stream_sanitizer.hpp"
+#include "tutti/stream_sanitizer_reports.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include "device/open_captures.hpp"
 #include "device/runtime_part.hpp"
 #include "tutti/pluggable_allocator.hpp"
-#include "tutti/tensor.hpp"
+#include "tutti/storage.hpp"
 
 #include <atomic>
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include "allocator/caching_allocator.hpp"
 #include "allocator/pinned_allocator.hpp"
 #include "device/runtime.hpp"
-#include "tutti/tensor.hpp"
+#include "tutti/storage.hpp"
 
 #include <atomic>
 #include <cstddef>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "stream_sanitizer/watcher.hpp"
-#include "tutti/stream_sanitizer.hpp"
+#include "tutti/stream_sanitizer_reports.hpp"
 
 #include <string>
 

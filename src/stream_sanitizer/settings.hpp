@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tutti/stream_sanitizer.hpp"
+#include "tutti/stream_sanitizer_reports.hpp"
 
 #include <atomic>
 #include <cstdint>

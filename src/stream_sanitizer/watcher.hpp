@@ -4,7 +4,7 @@
 #include "backend/backend.hpp"
 #include "stream_sanitizer/happens_before.hpp"
 #include "stream_sanitizer/memory_lives.hpp"
-#include "tutti/stream_sanitizer.hpp"
+#include "tutti/stream_sanitizer_reports.hpp"
 
 #include <atomic>
 #include <cstdint>

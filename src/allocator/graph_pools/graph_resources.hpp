@@ -3,7 +3,7 @@
 
 #include "allocator/graph_pools/private_pool.hpp"
 #include "device/open_captures.hpp"
-#include "tutti/tensor.hpp"
+#include "tutti/storage.hpp"
 
 #include <cstdint>
 #include <map>

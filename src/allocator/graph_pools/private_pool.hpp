@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/open_captures.hpp"
-#include "tutti/graph.hpp"
+#include "tutti/graph_pool.hpp"
 #include "tutti/stream.hpp"
 
 #include <atomic>
