@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 /// Describes what a collective asks of a transport, free of addresses: buffers, where they live, and which

@@ -182,7 +182,10 @@ std::vector<HostArray> Exercise::values(std::uint64_t seed) const {
 Exercise make_exercise(CollectiveForm form, const std::vector<Device>& devices, std::int64_t rows,
                        DType dtype, const std::optional<ReduceOp>& op) {
   if (devices.size() < 2) throw std::logic_error("an exercise needs two devices");
-  Exercise exercise{.form = form, .function = std::string(name_of(form)), .dtype = dtype};
+  Exercise exercise;
+  exercise.form = form;
+  exercise.function = name_of(form);
+  exercise.dtype = dtype;
   switch (form.collective) {
     case Collective::broadcast:
       (form.takes_lists ? exercise_broadcast_coalesced : exercise_broadcast)(exercise, devices, rows);
