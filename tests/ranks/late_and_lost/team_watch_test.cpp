@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -106,20 +107,33 @@ TEST(TeamWatch, TheTimeOfACallBeginsWhenTheOneBeforeIsComplete) {
 
 TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
   constexpr std::uint64_t half = std::uint64_t{1} << 31U;
-  for (const std::uint64_t count : {half - 3, half + 3, 2 * half - 3, 2 * half + 3, 3 * half + 3}) {
-    for (const bool by_rounds : {true, false}) {
-      SCOPED_TRACE(fmt::format("after {} calls by {}", count, by_rounds ? "rounds" : "marks"));
-      expect_all_right(2, [&](Exchange& exchange) {
-        Calls calls(exchange);
-        calls.pretend_to_have_completed(count, by_rounds);
-        transport::team::synchronize(exchange);
-        EXPECT_FALSE(calls.team().progress().has_calls_under_way());
-        const std::uint64_t call = calls.post();
-        EXPECT_TRUE(calls.team().progress().has_calls_under_way());
-        calls.expect_late(call);
-      });
+  // A team for each number, all in the same two processes: their calls become late at one time.
+  struct Numbered {
+    Calls calls;
+    std::string trace;
+    std::uint64_t call = 0;
+    Numbered(Exchange& exchange, std::uint64_t count, bool by_rounds)
+        : calls(exchange), trace(fmt::format("after {} calls by {}", count, by_rounds ? "rounds" : "marks")) {
+      calls.pretend_to_have_completed(count, by_rounds);
     }
-  }
+  };
+  expect_all_right(2, [](Exchange& exchange) {
+    std::list<Numbered> teams;
+    for (const std::uint64_t count : {half - 3, half + 3, 2 * half - 3, 2 * half + 3, 3 * half + 3}) {
+      for (const bool by_rounds : {true, false}) teams.emplace_back(exchange, count, by_rounds);
+    }
+    transport::team::synchronize(exchange);
+    for (Numbered& team : teams) {
+      SCOPED_TRACE(team.trace);
+      EXPECT_FALSE(team.calls.team().progress().has_calls_under_way());
+      team.call = team.calls.post();
+      EXPECT_TRUE(team.calls.team().progress().has_calls_under_way());
+    }
+    for (Numbered& team : teams) {
+      SCOPED_TRACE(team.trace);
+      team.calls.expect_late(team.call);
+    }
+  });
 }
 
 TEST(LiveTeams, AreCountedByDevice) {
