@@ -150,7 +150,8 @@ const auto shapes = testing::Values(Shape{3, 2});
 const auto staged_shapes = testing::Values(Shape{2, 1});
 const auto spreads = testing::Values(Hosts{4, 2, false});
 #elif defined(__SANITIZE_ADDRESS__)
-const auto shapes = testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{3, 2});
+const auto shapes = testing::Values(Shape{3, 2});
+const auto small_shapes = testing::Values(Shape{1, 1}, Shape{2, 1});
 const auto staged_shapes = testing::Values(Shape{2, 2});
 const auto spreads = testing::Values(Hosts{2, 2, true}, Hosts{4, 3, false});
 #else
@@ -160,6 +161,15 @@ const auto staged_shapes = testing::Values(Shape{1, 1}, Shape{3, 1}, Shape{2, 2}
 const auto spreads =
     testing::Values(Hosts{2, 2, true}, Hosts{4, 2, true}, Hosts{4, 2, false}, Hosts{4, 3, false});
 #endif
+
+/// Returns the rules for further shapes and transports, where `shapes` are tested with the whole contract.
+std::vector<test::ranks::Rule> rules_for_more_shapes() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return test::ranks::contract_of_few_operations();
+#else
+  return test::ranks::contract();
+#endif
+}
 
 std::vector<test::ranks::Rule> rules_for_one_process() {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -175,11 +185,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorContract,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(RanksStaged, CommunicatorContract,
                          testing::Combine(staged_shapes, testing::Values(TransportKind::staged),
-                                          testing::ValuesIn(test::ranks::contract())),
+                                          testing::ValuesIn(rules_for_more_shapes())),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts,
-                         testing::Combine(spreads, testing::ValuesIn(test::ranks::contract())),
+                         testing::Combine(spreads, testing::ValuesIn(rules_for_more_shapes())),
                          name_of_spread);
+#if defined(__SANITIZE_ADDRESS__)
+INSTANTIATE_TEST_SUITE_P(SmallRanks, CommunicatorContract,
+                         testing::Combine(small_shapes, testing::Values(TransportKind::automatic),
+                                          testing::ValuesIn(rules_for_more_shapes())),
+                         name_of);
+#endif
 
 const auto shapes_in_turn = testing::Values(
     std::tuple(Shape{2, 1}, TransportKind::automatic), std::tuple(Shape{4, 1}, TransportKind::automatic),

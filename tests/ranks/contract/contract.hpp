@@ -15,11 +15,16 @@ struct Rule {
   void (*check)(Communicator& communicator);
   Determinism determinism = Determinism::bitwise;  ///< of a communicator that keeps it on all devices
   bool is_in_short = false;                        ///< one of `short_contract`
+  bool is_of_all_operations = false;               ///< tries every operation of every element type
 };
 std::ostream& operator<<(std::ostream& stream, const Rule& rule);
 
 /// Returns all rules. They hold for any number of ranks and members, on any devices.
 [[nodiscard]] const std::vector<Rule>& contract();
+
+/// Returns all rules but those that try every operation of every element type. These take minutes under
+/// sanitizers, which run them with one shape of ranks, and the others with all shapes.
+[[nodiscard]] std::vector<Rule> contract_of_few_operations();
 
 /// Returns a few of them, which between them make calls of every kind: for ranks that are started in a
 /// special way but then behave like others, which are held to all.
