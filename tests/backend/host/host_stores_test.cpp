@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -17,9 +20,11 @@ using Bytes = std::vector<std::byte>;
 constexpr std::byte untouched{0xa5};
 
 Bytes random_bytes(std::size_t count, std::uint32_t seed) {
-  std::mt19937 generator(seed);
+  std::mt19937_64 generator(seed);
+  std::vector<std::uint64_t> words(count / sizeof(std::uint64_t) + 1);
+  std::ranges::generate(words, std::ref(generator));
   Bytes bytes(count);
-  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(generator()); });
+  std::memcpy(bytes.data(), words.data(), count);
   return bytes;
 }
 

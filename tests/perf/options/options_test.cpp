@@ -253,7 +253,7 @@ TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {
   test::Random random(1);
   int taken = 0;
   int refused = 0;
-  const std::int64_t lines = test::scaled(20'000);
+  const std::int64_t lines = test::scaled(6'000);
   for (std::int64_t i = 0; i < lines; ++i) {
     std::vector<std::string> typed = random.pick(originals);
     for (std::int64_t change = random.between(1, 3); change > 0; --change) {
