@@ -3,6 +3,7 @@
 
 #include "perf/operations/nearest.hpp"
 #include "perf/operations/operation.hpp"
+#include "perf/operations/sizes.hpp"
 #include "perf/options/help_text.hpp"
 #include "perf/options/manual.hpp"
 #include "perf/processes/usage_error.hpp"
@@ -11,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include <fmt/format.h>
@@ -73,16 +75,14 @@ class Group {
  public:
   Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
 
-  void value(const char* flag, std::string& target, const char* type, const char* help) {
+  void value(const char* flag, const char* type, const std::string& help) {
     // An unset variable of a script must not pass for the default.
     const auto is_given = [](const std::string& text) {
       return text.empty() ? std::string("expected a value, got an empty one") : std::string();
     };
-    app_.add_option(flag, target, help)->group(name_)->type_name(type)->take_last()->check(is_given);
+    app_.add_option(flag, help)->group(name_)->type_name(type)->take_last()->check(is_given);
   }
-  void flag(const char* flag, bool& target, const char* help) {
-    app_.add_flag(flag, target, help)->group(name_);
-  }
+  void flag(const char* flag, const std::string& help) { app_.add_flag(flag, help)->group(name_); }
 
  private:
   CLI::App& app_;
@@ -135,136 +135,142 @@ std::string with_all_names(const CLI::App& app, std::string message) {
   return message;
 }
 
-void declare(CLI::App& app, TypedOptions& typed) {
+void declare(CLI::App& app, std::vector<std::string>& words) {
   app.footer(footer);
   app.set_version_flag("--version", fmt::format("tutti-perf {}", version()), "print the version and exit");
-  app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors")->type_name("");
+  app.add_option("OP", words, "what to measure; or topo, explain, tensors")->type_name("");
 
   Group sizes(app, "Sizes");
-  sizes.value("-b,--minbytes", typed.begin, "SIZE", "smallest size (default 8)");
-  sizes.value("-e,--maxbytes", typed.end, "SIZE", "largest size (default 64M, or -b if that is larger)");
-  sizes.value("-i,--stepbytes", typed.increment, "SIZE", "bytes from one size to the next");
-  sizes.value("-f,--stepfactor", typed.factor, "N", "factor from one size to the next (default 2)");
-  sizes.value("--tensors", typed.tensors, "LIST",
+  sizes.value("-b,--minbytes", "SIZE", "smallest size (default 8)");
+  sizes.value("-e,--maxbytes", "SIZE", "largest size (default 64M, or -b if that is larger)");
+  sizes.value("-i,--stepbytes", "SIZE", "bytes from one size to the next");
+  sizes.value("-f,--stepfactor", "N", "factor from one size to the next (default 2)");
+  sizes.value("--tensors", "LIST",
               "for coalesced operations, instead of sizes: resnet50, gpt2, COUNTxSIZE such "
               "as 1000x1K, or a file with lines such as: 64x3x7x7 float32");
 
   Group operations(app, "Operations");
-  operations.value("-d,--datatype", typed.dtype, "TYPE",
+  operations.value("-d,--datatype", "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
   operations.value(
-      "-o,--op", typed.reduction, "NAME",
+      "-o,--op", "NAME",
       "reductions: sum (default), avg, premul_sum (by 2; also mulsum), min, max, prod, band, bor, "
       "bxor, or all of these, with the element types that have them; absmax: the larger "
       "absolute value, by an operation that is compiled at run time");
-  operations.value("-r,--root", typed.root, "N",
+  operations.value("-r,--root", "N",
                    "root, or all, or -1, which is the same (default 0): a device; between ranks, "
                    "counted through all");
-  operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
-  operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
-  operations.value("--multiprocessors", typed.multiprocessors, "N",
+  operations.value("--dim", "N", "scatter and gather: dimension 0 (default), 1, or all");
+  operations.value("--transport", "NAME", "auto, p2p, nccl or staged (default auto)");
+  operations.value("--multiprocessors", "N",
                    "that kernels of a call may hold on each device (default: as many as make it fastest); "
                    "0, of copies of one process: none, copy engines alone");
-  operations.value("--determinism", typed.determinism, "NAME",
+  operations.value("--determinism", "NAME",
                    "fastest (default), or bitwise: the same bits on every transport");
-  operations.value("--results", typed.results, "FORM",
+  operations.value("--results", "FORM",
                    "out (default): into tensors the call is given; new: into new ones it returns, where "
                    "what is on its device already is returned as it is");
 
   Group devices(app, "Devices");
-  devices.value("-g,--ngpus", typed.devices_used, "N",
+  devices.value("-g,--ngpus", "N",
                 "number of devices that take part (default: all; of every rank: 1, at most 16)");
-  devices.value("--backend", typed.backend, "NAME", "auto, cuda, or host: virtual devices");
-  devices.value("--devices", typed.virtual_devices, "N",
-                "number of virtual devices, of every process; implies --backend host");
-  devices.value("--topology", typed.topology, "NAME",
+  devices.value("--backend", "NAME", "auto, cuda, or host: virtual devices");
+  devices.value("--devices", "N", "number of virtual devices, of every process; implies --backend host");
+  devices.value("--topology", "NAME",
                 "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file; "
                 "implies --backend host");
 
-  devices.value("--groups", typed.groups, "N",
+  devices.value("--groups", "N",
                 "that many groups of consecutive ranks, which measure at the same time, each by itself "
                 "(default 1)");
 
   Group timing(app, "Timing");
-  timing.value("-n,--iters", typed.iterations, "N",
-               "launches per batch (default: as many as take 50 ms, at most 200)");
-  timing.value("-w,--warmup_iters", typed.warmup, "N", "launches before measuring (default: up to 5)");
-  timing.value("-m,--agg_iters", typed.calls_of_a_launch, "N",
+  timing.value("-n,--iters", "N", "launches per batch (default: as many as take 50 ms, at most 200)");
+  timing.value("-w,--warmup_iters", "N", "launches before measuring (default: up to 5)");
+  timing.value("-m,--agg_iters", "N",
                "calls of a launch, one after another: times are divided by them (default 1); with -G of "
                "a communicator's calls, how many are in a graph");
-  timing.value("-N,--run_cycles", typed.cycles, "N",
-               "measure all sizes N times (default 1); 0: until Ctrl-C");
-  timing.value("-T,--timeout", typed.row_timeout, "SECONDS",
+  timing.value("-N,--run_cycles", "N", "measure all sizes N times (default 1); 0: until Ctrl-C");
+  timing.value("-T,--timeout", "SECONDS",
                "end the run, with status 6, when a row takes longer (default 0: it may)");
-  timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
-  timing.value("-u,--unalign", typed.first_element, "N",
-               "tensors begin with element N of memory that is aligned (default 0)");
-  timing.value("-a,--average", typed.over_ranks, "HOW",
+  timing.value("--repetitions", "N", "batches (default 5, fewer of slow operations)");
+  timing.value("-u,--unalign", "N", "tensors begin with element N of memory that is aligned (default 0)");
+  timing.value("-a,--average", "HOW",
                "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1), "
                "or rank0 (0)");
-  timing.value("-I,--per_iter_timing", typed.per_iteration, "N",
+  timing.value("-I,--per_iter_timing", "N",
                "1: the table has min, max and coefficient of variation of the latencies, too, and the "
                "file of -J each of them (default 0)");
-  timing.value("-K,--per_iter_skip", typed.skipped, "N",
+  timing.value("-K,--per_iter_skip", "N",
                "leave the first N latencies out of p50, p99 and the like (default 0)");
-  timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
-  timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
-  timing.value("-G,--cudagraph", typed.graph_launches, "N",
+  timing.flag("--latency", "show the latency as time, instead of back to back");
+  timing.flag("--persistent", "bind once, launch many times: on GPUs, graph replays");
+  timing.value("-G,--cudagraph", "N",
                "the same, with this many launches per batch, and of a communicator's calls with 20 in a "
                "graph; 0: eager (default)");
-  timing.value("--peer", typed.peer, "NAME",
+  timing.value("--peer", "NAME",
                "measure a peer, too: nccl, in each of the modes of -R, the fastest of which is what "
                "tutti is compared with; between ranks of virtual devices also mpi, on host memory");
-  timing.value("-R,--local_register", typed.local_register, "N",
+  timing.value("-R,--local_register", "N",
                "with --peer nccl, that mode alone: 0: on the same buffers; on buffers of NCCL's, 1: that are "
                "registered, 2: that are symmetric windows (NCCL 2.27)");
 
   Group check(app, "Check and output");
-  check.value("-c,--check", typed.check, "N", "compare every element on every device (default 1); 0: do not");
-  check.value("-S,--report_timestamps", typed.timestamps, "N",
+  check.value("-c,--check", "N", "compare every element on every device (default 1); 0: do not");
+  check.value("-S,--report_timestamps", "N",
               "1: a row ends with when it was measured (default 0); files always have it");
-  check.value("-M,--memory", typed.memory_report, "N",
+  check.value("-M,--memory", "N",
               "1: report the memory that buffers, communicator and the rest take (default 0)");
-  check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
-  check.value("--baseline", typed.baseline, "FILE",
+  check.value("-J,--output_file", "FILE", "write all figures as JSON");
+  check.value("--baseline", "FILE",
               "compare with what -J has written before: rows have the change in per cent, and the "
               "exit status is 3 where a time is slower than --tolerance allows, or nothing is in both");
-  check.value("--tolerance", typed.tolerance, "PERCENT",
-              "how much slower than in the baseline a time may be (default 3)");
+  check.value("--tolerance", "PERCENT", "how much slower than in the baseline a time may be (default 3)");
 
   Group help(app, "Help");
-  help.flag("--man", typed.wants_manual, "print the manual page, in the language of man(7)");
+  help.flag("--man", "print the manual page, in the language of man(7)");
   refuse_foreign(app);
   app.allow_extras();  // they are refused with a suggestion
 }
 
-/// The options that were typed.
-std::vector<std::string> given_in(const CLI::App& app) {
-  std::vector<std::string> given;
+/// The options that were typed, each by its letter, or its name if it has none.
+std::map<std::string, std::string> typed_in(const CLI::App& app) {
+  std::map<std::string, std::string> typed;
   for (const CLI::Option* const option : app.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
     const std::vector<std::string>& letters = option->get_snames();
-    given.push_back(letters.empty() ? "--" + option->get_lnames().front() : "-" + letters.front());
+    typed[letters.empty() ? "--" + option->get_lnames().front() : "-" + letters.front()] =
+        option->results().back();
   }
-  return given;
+  return typed;
 }
 
 }  // namespace
 
+std::string TypedOptions::text(const std::string& name, const char* otherwise) const {
+  const auto found = options.find(name);
+  return found == options.end() ? otherwise : found->second;
+}
+
+std::optional<int> TypedOptions::number(const std::string& name, int lowest, int highest) const {
+  if (!has(name)) return std::nullopt;
+  return parse_number(text(name), name, lowest, highest);
+}
+
 std::optional<TypedOptions> split_command_line(int argc, const char* const* argv, std::string& help) {
   CLI::App app(fmt::format(description, operation_names()), "tutti-perf");
   TypedOptions typed;
-  declare(app, typed);
+  declare(app, typed.words);
   app.formatter(std::make_shared<HelpText>(text_width()));
   try {
     app.parse(argc, argv);
     for (const std::string& word : app.remaining()) {
       if (word != "--") refuse_unknown(app, word);
     }
-    if (typed.wants_manual) help = manual_page(app);
-    if (!help.empty()) return std::nullopt;
-    typed.given = given_in(app);
-    return typed;
+    typed.options = typed_in(app);
+    if (!typed.has("--man")) return typed;
+    help = manual_page(app);
+    return std::nullopt;
   } catch (const CLI::CallForHelp&) {
     help = app.help();
     return std::nullopt;

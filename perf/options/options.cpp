@@ -5,16 +5,17 @@
 #include "perf/operations/reductions.hpp"
 #include "perf/options/command_line.hpp"
 #include "perf/options/options_command.hpp"
-#include "perf/options/options_report.hpp"
-#include "perf/options/options_runs.hpp"
 #include "perf/processes/usage_error.hpp"
-#include "tutti/error.hpp"
 #include "tutti/reduce_types.hpp"
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,27 +24,43 @@ namespace {
 
 constexpr int most_devices_of_a_rank = 16;  ///< that a Communicator takes
 constexpr int any_number = std::numeric_limits<int>::max();
+constexpr int longest_timeout = 86'400;  ///< in seconds
+constexpr int most_calls_of_a_launch = 1024;
+constexpr int farthest_element = 1 << 20U;
+constexpr int most_skipped = 1'000'000;
 
-std::optional<int> optional_number(const std::string& text, std::string_view what, int lowest, int highest) {
-  if (text.empty()) return std::nullopt;
-  return parse_number(text, what, lowest, highest);
+/// A name and what it stands for.
+template <class Value>
+using Choices = std::initializer_list<std::pair<std::string_view, Value>>;
+
+/// Sets `target` to what the name stands for that was typed, if one was.
+template <class Value>
+void choose(Value& target, const TypedOptions& typed, const char* option, const Choices<Value>& choices,
+            std::string_view expected) {
+  if (!typed.has(option)) return;
+  const std::string text = typed.text(option);
+  const auto chosen = std::ranges::find(choices, text, &std::pair<std::string_view, Value>::first);
+  if (chosen == choices.end()) refuse_value(option, text, expected);
+  target = chosen->second;
+}
+
+[[noreturn]] void refuse_both(const TypedOptions& typed, const char* one, const char* other,
+                              const char* reason) {
+  throw UsageError(fmt::format("{} {} and {} {} exclude each other: {}", one, typed.text(one), other,
+                               typed.text(other), reason));
 }
 
 SizeSweep parse_sweep(const TypedOptions& typed) {
   SizeSweep sweep;
-  sweep.begin = parse_size(typed.begin, "-b");
-  sweep.end = typed.end.empty() ? std::max(sweep.begin, sweep.end) : parse_size(typed.end, "-e");
-  if (!typed.increment.empty() && !typed.factor.empty()) {
-    throw UsageError(
-        fmt::format("-i {} and -f {} exclude each other: expected one of them, how a size becomes the next",
-                    typed.increment, typed.factor));
+  sweep.begin = parse_size(typed.text("-b", "8"), "-b");
+  sweep.end = typed.has("-e") ? parse_size(typed.text("-e"), "-e") : std::max(sweep.begin, sweep.end);
+  if (typed.has("-i") && typed.has("-f"))
+    refuse_both(typed, "-i", "-f", "expected one of them, how a size becomes the next");
+  if (typed.has("-i")) {
+    sweep.increment = parse_size(typed.text("-i"), "-i");
+    if (sweep.increment == 0) refuse_value("-i", typed.text("-i"), "1 byte or more");
   }
-  if (!typed.increment.empty()) {
-    sweep.increment = parse_size(typed.increment, "-i");
-    if (sweep.increment == 0) refuse_value("-i", typed.increment, "1 byte or more");
-  }
-  if (!typed.factor.empty())
-    sweep.factor = static_cast<std::size_t>(parse_number(typed.factor, "-f", 2, any_number));
+  if (const auto factor = typed.number("-f", 2, any_number)) sweep.factor = static_cast<std::size_t>(*factor);
   static_cast<void>(sizes_of(sweep));  // refuses what does not fit together
   return sweep;
 }
@@ -54,44 +71,30 @@ std::vector<DType> parse_dtypes(const std::string& text) {
 }
 
 void parse_launches(const TypedOptions& typed, Options& options) {
-  options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
-  options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
-  options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
-  if (typed.latency) options.headline = Headline::latency;
-  const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
-  if (graph_launches > 0 && !typed.iterations.empty()) {
-    throw UsageError(
-        fmt::format("-G {} and -n {} exclude each other: both are launches per batch, expected one of them",
-                    graph_launches, typed.iterations));
-  }
-  if (graph_launches > 0) options.timing.iterations = graph_launches;
+  options.timing.iterations = typed.number("-n", 1, any_number);
+  options.timing.warmup = typed.number("-w", 0, any_number);
+  options.timing.repetitions = typed.number("--repetitions", 1, any_number);
+  if (typed.has("--latency")) options.headline = Headline::latency;
+  const int graph_launches = typed.number("-G", 0, any_number).value_or(0);
   options.replays = graph_launches > 0;
-  if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
+  if (options.replays && typed.has("-n"))
+    refuse_both(typed, "-G", "-n", "both are launches per batch, expected one of them");
+  if (options.replays) options.timing.iterations = graph_launches;
+  if (options.replays || typed.has("--persistent")) options.launch = LaunchForm::persistent;
 }
 
 void parse_devices(const TypedOptions& typed, Options& options) {
-  options.backend = typed.backend;
-  options.virtual_topology = typed.topology;
-  options.virtual_devices = optional_number(typed.virtual_devices, "--devices", 1, 1024);
-  options.devices_used = optional_number(typed.devices_used, "-g", 1,
-                                         options.mode == Mode::ranks ? most_devices_of_a_rank : any_number);
-  if (!typed.backend.empty() && typed.backend != "auto" && typed.backend != "cuda" &&
-      typed.backend != "host") {
-    refuse_value("--backend", typed.backend, "auto, cuda or host");
-  }
-  const bool wants_virtual = !typed.virtual_devices.empty() || !typed.topology.empty();
-  if (wants_virtual && typed.backend == "cuda") {
+  choose<std::string>(options.backend, typed, "--backend",
+                      {{"auto", "auto"}, {"cuda", "cuda"}, {"host", "host"}}, "auto, cuda or host");
+  options.virtual_topology = typed.text("--topology");
+  options.virtual_devices = typed.number("--devices", 1, 1024);
+  options.devices_used =
+      typed.number("-g", 1, options.mode == Mode::ranks ? most_devices_of_a_rank : any_number);
+  const bool wants_virtual = typed.has("--devices") || typed.has("--topology");
+  if (wants_virtual && options.backend == "cuda") {
     throw UsageError("--devices and --topology describe virtual devices; choose among GPUs with -g");
   }
   if (wants_virtual) options.backend = "host";
-}
-
-TransportKind parse_transport_option(const std::string& text) {
-  try {
-    return parse_transport(text);
-  } catch (const Error&) {
-    refuse_value("--transport", text, "auto, p2p, nccl or staged");
-  }
 }
 
 /// All that need no compiler, or the one that is named, which at least one of the element types has.
@@ -114,30 +117,28 @@ std::vector<ReduceKind> parse_reductions(const std::string& typed, const Options
 }
 
 void parse_collective(const TypedOptions& typed, Options& options) {
-  options.collective.transport = parse_transport_option(typed.transport);
-  options.collective.multiprocessors =
-      optional_number(typed.multiprocessors, "--multiprocessors", 0, std::numeric_limits<int>::max());
+  choose(options.collective.transport, typed, "--transport",
+         {{"auto", TransportKind::automatic},
+          {"p2p", TransportKind::p2p},
+          {"nccl", TransportKind::nccl},
+          {"staged", TransportKind::staged}},
+         "auto, p2p, nccl or staged");
+  options.collective.multiprocessors = typed.number("--multiprocessors", 0, any_number);
   if (options.collective.multiprocessors == 0 && !options.operations.empty() &&
       std::ranges::all_of(options.operations, &Operation::needs_communicator)) {
     throw UsageError(std::string(kernels_carry_communicators));
   }
-  if (typed.determinism == "bitwise") {
-    options.collective.determinism = Determinism::bitwise;
-  } else if (typed.determinism != "fastest") {
-    refuse_value("--determinism", typed.determinism, "fastest or bitwise");
-  }
-  if (typed.results == "new") {
-    options.results = ResultForm::returned;
-  } else if (typed.results != "out") {
-    refuse_value("--results", typed.results, "out or new");
-  }
-  options.reductions = parse_reductions(typed.reduction, options);
-  const bool is_every_root = typed.root == "all" || typed.root == "-1";
-  options.root = is_every_root ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
-  if (typed.dim == "all") {
+  choose(options.collective.determinism, typed, "--determinism",
+         {{"fastest", Determinism::fastest}, {"bitwise", Determinism::bitwise}}, "fastest or bitwise");
+  choose(options.results, typed, "--results", {{"out", ResultForm::given}, {"new", ResultForm::returned}},
+         "out or new");
+  options.reductions = parse_reductions(typed.text("-o", "sum"), options);
+  const bool is_every_root = typed.text("-r") == "all" || typed.text("-r") == "-1";
+  options.root = is_every_root ? std::nullopt : std::optional(typed.number("-r", 0, any_number).value_or(0));
+  if (typed.text("--dim") == "all") {
     options.dims = {0, 1};
-  } else if (!typed.dim.empty()) {
-    options.dims = {parse_number(typed.dim, "--dim", 0, 1)};
+  } else {
+    options.dims = {typed.number("--dim", 0, 1).value_or(0)};
   }
 }
 
@@ -146,11 +147,11 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   const auto any = [&](auto&& property) {
     return std::any_of(options.operations.begin(), options.operations.end(), property);
   };
-  if (!typed.tensors.empty() && !any([](const Operation* op) { return op->is_coalesced(); })) {
+  if (typed.has("--tensors") && !any([](const Operation* op) { return op->is_coalesced(); })) {
     throw UsageError(fmt::format("--tensors applies to coalesced operations, not to {}",
                                  options.operations.front()->name()));
   }
-  if (!typed.dim.empty() && !any([](const Operation* op) { return op->cuts_dimension(); })) {
+  if (typed.has("--dim") && !any([](const Operation* op) { return op->cuts_dimension(); })) {
     throw UsageError(
         fmt::format("--dim applies to scatter and gather, not to {}", options.operations.front()->name()));
   }
@@ -160,12 +161,12 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.reductions != std::vector{ReduceKind::sum} && options.reductions.size() == 1 &&
       !is_of_nccl_tests && !any([](const Operation* op) { return op->sums(); })) {
     throw UsageError(fmt::format("-o {}: {} reduces nothing, expected an operation that does, as all_reduce",
-                                 typed.reduction, options.operations.front()->name()));
+                                 typed.text("-o"), options.operations.front()->name()));
   }
   if (options.root.value_or(0) != 0 && !is_of_nccl_tests &&
       !any([](const Operation* op) { return op->has_root() && !op->is_copy(); })) {
     throw UsageError(fmt::format("-r {}: {} has no root, expected an operation that has one, as broadcast",
-                                 typed.root, options.operations.front()->name()));
+                                 typed.text("-r"), options.operations.front()->name()));
   }
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
@@ -190,17 +191,72 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
 }
 
 void parse_comparison(const TypedOptions& typed, Options& options) {
-  if (typed.peer == "nccl") {
-    options.peer = PeerChoice::nccl;
-  } else if (typed.peer == "mpi") {
-    options.peer = PeerChoice::mpi;
-  } else if (typed.peer != "none") {
-    refuse_value("--peer", typed.peer, "nccl or mpi");
-  }
-  options.peer_mode = optional_number(typed.local_register, "-R", 0, 2);
+  choose(options.peer, typed, "--peer",
+         {{"none", PeerChoice::none}, {"nccl", PeerChoice::nccl}, {"mpi", PeerChoice::mpi}}, "nccl or mpi");
+  options.peer_mode = typed.number("-R", 0, 2);
   if (options.peer_mode && options.peer != PeerChoice::nccl)
     throw UsageError("-R chooses the buffers of NCCL's calls: expected --peer nccl with it");
-  options.check = parse_number(typed.check, "-c", 0, any_number) > 0;
+  options.check = typed.number("-c", 0, any_number) != 0;
+  options.baseline_file = typed.text("--baseline");
+  if (!typed.has("--tolerance")) return;
+  if (!typed.has("--baseline"))
+    throw UsageError("--tolerance is of a comparison: expected --baseline with it");
+  const std::string text = typed.text("--tolerance");
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, options.tolerance);
+  if (error != std::errc() || rest != end || !std::isfinite(options.tolerance) || options.tolerance < 0.0)
+    refuse_value("--tolerance", text, "per cent, 0 or more");
+}
+
+/// How often what is measured, and by how many at a time.
+void parse_runs(const TypedOptions& typed, Options& options) {
+  options.cycles = typed.number("-N", 0, any_number).value_or(options.cycles);
+  if (const int seconds = typed.number("-T", 0, longest_timeout).value_or(0); seconds > 0)
+    options.row_timeout = std::chrono::seconds(seconds);
+  options.calls_of_a_launch = typed.number("-m", 1, most_calls_of_a_launch).value_or(1);
+  if (options.calls_of_a_launch > 1 && options.results == ResultForm::returned)
+    refuse_both(typed, "-m", "--results", "calls of a launch would need results of their own, expected -m 1");
+  options.first_element = typed.number("-u", 0, farthest_element).value_or(0);
+  options.groups = typed.number("--groups", 1, any_number).value_or(1);
+  if (options.groups == 1) return;
+  if (options.mode != Mode::ranks) {
+    throw UsageError(fmt::format(
+        "--groups {}: there is one process, expected ranks: start them with mpirun, torchrun or srun",
+        options.groups));
+  }
+  if (options.peer != PeerChoice::none) {
+    throw UsageError(fmt::format(
+        "--groups {} and --peer exclude each other: a peer measures all ranks together", options.groups));
+  }
+}
+
+/// What is told besides times, and where it goes.
+void parse_report(const TypedOptions& typed, Options& options) {
+  choose(options.timing.over_ranks, typed, "-a",
+         {{"rank0", OverRanks::rank0},
+          {"0", OverRanks::rank0},
+          {"average", OverRanks::average},
+          {"1", OverRanks::average},
+          {"min", OverRanks::minimum},
+          {"2", OverRanks::minimum},
+          {"max", OverRanks::maximum},
+          {"3", OverRanks::maximum}},
+         "max, min, average or rank0 (or 3, 2, 1, 0)");
+  options.timing.skipped = typed.number("-K", 0, most_skipped).value_or(0);
+  if (options.timing.iterations && options.timing.skipped >= *options.timing.iterations) {
+    throw UsageError(fmt::format("-K: {} of {} latencies are left out, expected fewer",
+                                 options.timing.skipped, *options.timing.iterations));
+  }
+  options.shows_spread = typed.number("-I", 0, 1) == 1;
+  options.shows_timestamps = typed.number("-S", 0, 1) == 1;
+  options.reports_memory = typed.number("-M", 0, 1) == 1;
+  options.json_file = typed.text("-J");
+  if (options.command == Command::measure) return;
+  for (const auto& [option, file] : {std::pair{"-J writes", &options.json_file},
+                                     std::pair{"--baseline compares", &options.baseline_file}}) {
+    if (!file->empty())
+      throw UsageError(fmt::format("{} what has been measured: expected an operation to measure", option));
+  }
 }
 
 }  // namespace
@@ -212,12 +268,12 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   if (!typed) return options;
   parse_command(*typed, options);
   options.sizes = parse_sweep(*typed);
-  options.dtypes = parse_dtypes(typed->dtype);
+  options.dtypes = parse_dtypes(typed->text("-d", "float32"));
   parse_launches(*typed, options);
   parse_devices(*typed, options);
   parse_collective(*typed, options);
   parse_comparison(*typed, options);
-  if (!typed->tensors.empty()) options.tensors_name = typed->tensors;
+  if (typed->has("--tensors")) options.tensors_name = typed->text("--tensors");
   if (!options.tensors_name.empty()) {
     options.tensors = parse_tensors(options.tensors_name, options.dtypes);
   }

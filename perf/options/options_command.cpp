@@ -80,7 +80,7 @@ void require_used_options(const TypedOptions& typed, Command command) {
   const auto is_in = [](const auto& names, const std::string& name) {
     return std::ranges::find(names, name) != std::end(names);
   };
-  for (const std::string& name : typed.given) {
+  for (const auto& [name, value] : typed.options) {
     if (is_in(used_by_both, name) || (command == Command::explain && is_in(used_by_explain, name))) continue;
     throw UsageError(fmt::format("{}: expected no {}: nothing is measured",
                                  command == Command::explain ? "explain" : "topo", name));
@@ -105,10 +105,10 @@ void parse_explain(const TypedOptions& typed, Options& options) {
     throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal ones, as {}",
                                  words[1], name_of(*options.operations.front()->collective())));
   }
-  if (words.size() < 3 && typed.tensors.empty()) {
+  if (words.size() < 3 && !typed.has("--tensors")) {
     throw UsageError(fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
   }
-  if (words.size() >= 3 && !typed.tensors.empty()) {
+  if (words.size() >= 3 && typed.has("--tensors")) {
     throw UsageError(
         fmt::format("explain: '{}' and --tensors exclude each other: both say how much there is", words[2]));
   }
