@@ -6,6 +6,7 @@
 #include "perf/report/baseline_report.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -46,35 +47,85 @@ std::string format_figure(double value) {
 }
 
 Columns::Columns(const Options& options, bool has_peer, std::size_t width)
-    : headline_(options.headline), results_(options.results), columns_(identifying(options)) {
-  for (const Group placement : {Group::out_of_place, Group::in_place}) {
-    columns_.push_back({placement, Figure::time, "time", "(us)", 7});
-    columns_.push_back({placement, Figure::algbw, "algbw", "(GB/s)", 6});
-    columns_.push_back({placement, Figure::busbw, "busbw", "(GB/s)", 6});
-    columns_.push_back({placement, Figure::wrong, "#wrong", "", 6});
-    if (!options.baseline_file.empty()) columns_.push_back({placement, Figure::change, "change", "(%)", 6});
-  }
-  columns_.push_back({Group::latency, Figure::p50, "p50", "(us)", 7});
-  columns_.push_back({Group::latency, Figure::p99, "p99", "(us)", 7});
-  if (options.shows_spread) {
-    columns_.push_back({Group::latency, Figure::least, "min", "(us)", 7});
-    columns_.push_back({Group::latency, Figure::most, "max", "(us)", 7});
-    columns_.push_back({Group::latency, Figure::variation, "cv", "(%)", 6});
-  }
+    : results_(options.results), columns_(identifying(options)) {
+  const auto add = [this](Group group, std::string_view title, std::string_view unit, std::size_t width_of_it,
+                          std::size_t turn, std::function<std::string(const Row&)> value) {
+    columns_.push_back({group, title, unit, width_of_it, turn, "", std::move(value)});
+  };
+  add_placement(options, Group::out_of_place, &Row::out_of_place);
+  add_placement(options, Group::in_place, &Row::in_place);
+  add_latencies(options);
   const bool cuts_dimension = std::ranges::any_of(options.operations, &Operation::cuts_dimension);
   if (cuts_dimension && options.dims != std::vector{0}) {
-    const std::string same = options.dims.size() == 1 ? fmt::format("{}", options.dims.front()) : "";
-    columns_.push_back({Group::whose, Figure::dim, "dim", "", 3, same});
+    const bool is_one = options.dims.size() == 1;
+    add(Group::whose, "dim", "", 3, is_one ? 1 : stays,
+        [](const Row& row) { return fmt::format("{}", row.dim); });
+    if (is_one) columns_.back().same = fmt::format("{}", options.dims.front());
   }
   if (has_peer) {
-    columns_.push_back({Group::whose, Figure::by, "by", "", 5});
-    if (options.peer == PeerChoice::nccl) columns_.push_back({Group::whose, Figure::mode, "-R", "", 2});
-    columns_.push_back({Group::whose, Figure::peer, "peer", "/tutti", 7});
+    add(Group::whose, "by", "", 5, stays,
+        [](const Row& row) { return row.peer.empty() ? "tutti" : row.peer; });
+    if (options.peer == PeerChoice::nccl) {
+      add(Group::whose, "-R", "", 2, stays,
+          [](const Row& row) { return row.peer_mode.empty() ? "-" : row.peer_mode; });
+    }
+    add(Group::whose, "peer", "/tutti", 7, stays, [](const Row& row) -> std::string {
+      if (!row.peer.empty() && row.wrong() != 0) return "wrong";
+      const bool is_fastest = row.leading() && row.leading()->is_fastest_peer;
+      return is_fastest ? fmt::format("{:.2f}x", *row.leading()->over_tutti) : "-";
+    });
   }
-  if (options.shows_timestamps)
-    columns_.push_back({Group::when, Figure::timestamp, "timestamp", "(UTC)", 19});
+  if (options.shows_timestamps) {
+    add(Group::when, "timestamp", "(UTC)", 19, 12,
+        [](const Row& row) { return utc_text(row.finished, "%Y-%m-%d %H:%M:%S"); });
+  }
   full_width_ = this->width();
-  leave_out(width, options);
+  leave_out(width);
+}
+
+void Columns::add_placement(const Options& options, Group group, std::optional<Measurement> Row::*part) {
+  using Text = std::function<std::string(const Row&, const Measurement&)>;
+  const auto add = [&](std::string_view title, std::string_view unit, std::size_t width, std::size_t turn,
+                       Text text) {
+    columns_.push_back({group, title, unit, width, turn, "", [part, text = std::move(text)](const Row& row) {
+                          return row.*part ? text(row, *(row.*part)) : "N/A";
+                        }});
+  };
+  const bool is_first = group == Group::out_of_place;
+  const Headline headline = options.headline;
+  add("time", "(us)", 7, stays, [headline](const Row&, const Measurement& measured) {
+    return format_figure(measured.microseconds(headline));
+  });
+  add("algbw", "(GB/s)", 6, is_first ? 4 : 3, [headline](const Row& row, const Measurement& measured) {
+    return or_not_available(algorithm_bandwidth(row, measured, headline));
+  });
+  add("busbw", "(GB/s)", 6, is_first ? 8 : 6, [headline](const Row& row, const Measurement& measured) {
+    return or_not_available(bus_bandwidth(row, measured, headline));
+  });
+  add("#wrong", "", 6, stays, [](const Row&, const Measurement& measured) {
+    return measured.wrong ? fmt::format("{}", *measured.wrong) : "N/A";
+  });
+  if (options.baseline_file.empty()) return;
+  add("change", "(%)", 6, stays, [headline](const Row&, const Measurement& measured) {
+    return measured.baseline_microseconds ? format_change(*measured.over_baseline(headline)) : "new";
+  });
+}
+
+void Columns::add_latencies(const Options& options) {
+  const auto add = [this](std::string_view title, std::string_view unit, std::size_t width, std::size_t turn,
+                          double Summary::*figure, double factor = 1.0) {
+    columns_.push_back({Group::latency, title, unit, width, turn, "", [figure, factor](const Row& row) {
+                          return format_figure(
+                              row.leading() ? factor * (row.leading()->timing.latency.*figure) : 0.0);
+                        }});
+  };
+  const std::size_t turn = options.shows_spread ? 7 : 5;
+  add("p50", "(us)", 7, turn, &Summary::median);
+  add("p99", "(us)", 7, turn, &Summary::p99);
+  if (!options.shows_spread) return;
+  add("min", "(us)", 7, 9, &Summary::minimum);
+  add("max", "(us)", 7, 10, &Summary::maximum);
+  add("cv", "(%)", 6, 11, &Summary::variation, 100.0);
 }
 
 std::vector<Columns::Column> Columns::identifying(const Options& options) {
@@ -99,51 +150,27 @@ std::vector<Columns::Column> Columns::identifying(const Options& options) {
   if (options.root) only_root = fmt::format("{}", *options.root);
   if (!is_any(&Operation::has_root)) only_root = "-1";
   const std::size_t elements = bytes / std::max<std::size_t>(narrowest, 1);
-  return {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
-          {Group::what, Figure::count, "count", "(elems)", std::max<std::size_t>(digits_of(elements), 7)},
-          {Group::what, Figure::type, "type", "", type, only_type},
-          {Group::what, Figure::redop, "redop", "", redop, only_redop},
-          {Group::what, Figure::root, "root", "", 4, only_root}};
-}
-
-std::size_t Columns::turn_of(const Column& column, const Options& options) noexcept {
-  switch (column.figure) {
-    case Figure::redop:
-    case Figure::root:
-    case Figure::type:
-    case Figure::dim:
-      return column.same.empty() ? stays : 1;
-    case Figure::count:
-      return 2;
-    case Figure::algbw:
-      return column.group == Group::in_place ? 3 : 4;
-    case Figure::p50:
-    case Figure::p99:
-      return options.shows_spread ? 7 : 5;
-    case Figure::busbw:
-      return column.group == Group::in_place ? 6 : 8;
-    case Figure::least:
-      return 9;
-    case Figure::most:
-      return 10;
-    case Figure::variation:
-      return 11;
-    case Figure::timestamp:
-      return 12;
-    default:
-      return stays;
-  }
+  const auto turn = [](const std::string& same) { return same.empty() ? stays : std::size_t{1}; };
+  return {{Group::what, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7), stays, "",
+           [](const Row& row) { return fmt::format("{}", row.bytes); }},
+          {Group::what, "count", "(elems)", std::max<std::size_t>(digits_of(elements), 7), 2, "",
+           [](const Row& row) { return fmt::format("{}", row.count); }},
+          {Group::what, "type", "", type, turn(only_type), only_type,
+           [](const Row& row) { return std::string(name_of(row.dtype)); }},
+          {Group::what, "redop", "", redop, turn(only_redop), only_redop,
+           [](const Row& row) { return std::string(row.redop ? name_of_reduction(*row.redop) : "none"); }},
+          {Group::what, "root", "", 4, turn(only_root), only_root,
+           [](const Row& row) { return fmt::format("{}", row.root); }}};
 }
 
 std::size_t Columns::width() const {
   return joined(' ', [](const Column&) { return std::string(); }).size();
 }
 
-void Columns::leave_out(std::size_t width, const Options& options) {
-  const auto turn = [&](const Column& column) { return turn_of(column, options); };
+void Columns::leave_out(std::size_t width) {
   while (this->width() > width) {
-    const auto next = std::ranges::min_element(columns_, {}, turn);
-    if (turn(*next) == stays) return;
+    const auto next = std::ranges::min_element(columns_, {}, &Column::turn);
+    if (next->turn == stays) return;
     std::string what(next->title);
     if (next->group == Group::in_place) what += " in place";
     if (!next->same.empty()) what += fmt::format(" ({})", next->same);
@@ -193,62 +220,9 @@ std::string Columns::titles() const {
 }
 
 std::string Columns::line(const Row& row) const {
-  std::string line = joined(' ', [&](const Column& column) { return value(column, row); });
+  std::string line = joined(' ', [&](const Column& column) { return column.value(row); });
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
-}
-
-std::string Columns::value(const Column& column, const Row& row) const {
-  const std::optional<Measurement>& measured =
-      column.group == Group::out_of_place ? row.out_of_place : row.in_place;
-  const Summary latency = row.leading() ? row.leading()->timing.latency : Summary{};
-  switch (column.figure) {
-    case Figure::size:
-      return fmt::format("{}", row.bytes);
-    case Figure::count:
-      return fmt::format("{}", row.count);
-    case Figure::type:
-      return std::string(name_of(row.dtype));
-    case Figure::redop:
-      return std::string(row.redop ? name_of_reduction(*row.redop) : "none");
-    case Figure::root:
-      return fmt::format("{}", row.root);
-    case Figure::time:
-      return measured ? format_figure(measured->microseconds(headline_)) : "N/A";
-    case Figure::algbw:
-      return or_not_available(measured ? algorithm_bandwidth(row, *measured, headline_) : std::nullopt);
-    case Figure::busbw:
-      return or_not_available(measured ? bus_bandwidth(row, *measured, headline_) : std::nullopt);
-    case Figure::wrong:
-      return measured && measured->wrong ? fmt::format("{}", *measured->wrong) : "N/A";
-    case Figure::change:
-      if (!measured) return "N/A";
-      return measured->baseline_microseconds ? format_change(*measured->over_baseline(headline_)) : "new";
-    case Figure::p50:
-      return format_figure(latency.median);
-    case Figure::p99:
-      return format_figure(latency.p99);
-    case Figure::least:
-      return format_figure(latency.minimum);
-    case Figure::most:
-      return format_figure(latency.maximum);
-    case Figure::variation:
-      return format_figure(100.0 * latency.variation);
-    case Figure::timestamp:
-      return utc_text(row.finished, "%Y-%m-%d %H:%M:%S");
-    case Figure::dim:
-      return fmt::format("{}", row.dim);
-    case Figure::by:
-      return row.peer.empty() ? "tutti" : row.peer;
-    case Figure::mode:
-      return row.peer_mode.empty() ? "-" : row.peer_mode;
-    case Figure::peer:
-      if (!row.peer.empty() && row.wrong() != 0) return "wrong";
-      return row.leading() && row.leading()->is_fastest_peer
-                 ? fmt::format("{:.2f}x", *row.leading()->over_tutti)
-                 : "-";
-  }
-  return "";
 }
 
 }  // namespace tutti::perf

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,47 +35,24 @@ class Columns {
 
  private:
   enum class Group : std::uint8_t { what, out_of_place, in_place, latency, whose, when };
-  enum class Figure : std::uint8_t {
-    size,
-    count,
-    type,
-    redop,
-    root,
-    time,
-    algbw,
-    busbw,
-    wrong,
-    change,
-    p50,
-    p99,
-    least,
-    most,
-    variation,
-    dim,
-    by,
-    mode,
-    peer,
-    timestamp
-  };
   struct Column {
-    Group group = Group::what;
-    Figure figure = Figure::size;
+    Group group;
     std::string_view title;
     std::string_view unit;
-    std::size_t width = 0;
-    std::string same{};  ///< the value that all rows have which have any; empty: it tells rows apart
+    std::size_t width;
+    std::size_t turn;  ///< tells when a column is left out: those of a smaller turn go before others
+    std::string same;  ///< the value that all rows have which have any; empty: it tells rows apart
+    std::function<std::string(const Row&)> value;
   };
 
   [[nodiscard]] static std::vector<Column> identifying(const Options& options);
-  /// Tells when a column is left out: those of a smaller turn go before others.
-  [[nodiscard]] static std::size_t turn_of(const Column& column, const Options& options) noexcept;
   [[nodiscard]] std::size_t width() const;
-  void leave_out(std::size_t width, const Options& options);
-  [[nodiscard]] std::string value(const Column& column, const Row& row) const;
+  void add_placement(const Options& options, Group group, std::optional<Measurement> Row::*part);
+  void add_latencies(const Options& options);
+  void leave_out(std::size_t width);
   template <class Text>
   [[nodiscard]] std::string joined(char lead, Text&& text) const;
 
-  Headline headline_;
   ResultForm results_;
   std::vector<Column> columns_;
   std::vector<std::string> left_out_;
