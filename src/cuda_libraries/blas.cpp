@@ -21,7 +21,7 @@ class BlasHandle {
   explicit BlasHandle(int device) { check_blas(cublasCreate(&handle_), "cublasCreate", device); }
   BlasHandle(const BlasHandle&) = delete;
   BlasHandle& operator=(const BlasHandle&) = delete;
-  // At process exit the driver may be gone, and the handle with it: then this fails, which is of no interest.
+  // The driver may be gone at process exit, and the handle with it: then this fails, which does not matter.
   ~BlasHandle() { static_cast<void>(cublasDestroy(handle_)); }
 
   [[nodiscard]] cublasHandle_t get() const noexcept { return handle_; }

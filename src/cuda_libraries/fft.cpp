@@ -137,7 +137,7 @@ void FftPlanCache::give_back(const std::shared_ptr<detail::CachedFftPlan>& plan)
     const std::lock_guard lock(mutex_);
     plan->is_in_use = false;
   } catch (const std::exception&) {
-    // Whoever used it next could not wait for it: it goes with its last use.
+    // The next user could not wait for it: it is destroyed with its last use.
     const std::lock_guard lock(mutex_);
     plans_.remove(plan);
   }

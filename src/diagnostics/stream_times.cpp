@@ -50,7 +50,7 @@ bool StreamTimes::knows_base(int device) {
 void StreamTimes::find_base(int device) {
   if (knows_base(device)) return;
   PerDevice& known = devices_[static_cast<std::size_t>(device)];
-  // Without the lock: work of other threads may have to go on for this to come to its end.
+  // The lock is not held: work of other threads may have to go on for this to end.
   backend::Backend& backend = runtime_.backend();
   const backend::StreamRef stream = backend.create_stream(device, 0);
   Known base;
@@ -101,7 +101,7 @@ backend::EventHandle StreamTimes::take_event(int device) {
 }
 
 std::optional<StreamTimes::Begun> StreamTimes::begin(backend::StreamRef stream) {
-  // Only warns: the call is under way, and other ranks may count on it.
+  // This only warns: the call is under way, and other ranks may count on it.
   if (!knows_base(stream.device))
     BlockingCall::warn("the first traced call on a device, which reads its clock");
   {
@@ -117,7 +117,7 @@ std::optional<StreamTimes::Begun> StreamTimes::begin(backend::StreamRef stream) 
     find_base(stream.device);
     begun.start = take_event(stream.device);
     begun.end = take_event(stream.device);
-    // Without the lock: a queue that is full waits for work that others may have to queue.
+    // The lock is not held: a full queue waits for work that others may have to queue.
     runtime_.backend().record_event(begun.start, stream);
     return begun;
   } catch (const Error&) {
@@ -157,7 +157,8 @@ void StreamTimes::collect(Track& track, std::vector<TimedSlice>& done) {
     --pending_count_;
     PerDevice& device = devices_[static_cast<std::size_t>(begun.stream.device)];
     try {
-      // From one event to the next: times that are counted from far away are less exact.
+      // Times are computed from one event to the next, as times that are counted from far away are less
+      // exact.
       const Known& from = track.last.event == nullptr ? device.base : track.last;
       Microseconds start =
           from.time + backend.elapsed_time(from.event, begun.start) * microseconds_per_millisecond;

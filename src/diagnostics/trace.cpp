@@ -46,7 +46,7 @@ std::string arguments_of(const WatchedCall& call, bool is_captured) {
   return text;
 }
 
-/// What viewers write beside the tracks of the process.
+/// Returns a label that viewers write beside the tracks of the process.
 std::string process_event(std::string_view what, std::string_view text) {
   return fmt::format(R"({{"ph":"M","pid":{},"name":"{}","args":{{"{}":{}}}}})", getpid(), what,
                      what == "process_name" ? "name" : "labels", json_text(text));

@@ -30,12 +30,13 @@ bool find_name(const Place& place, const Make& make) {
   return false;
 }
 
-/// As some file systems cannot do it, that is no failure.
+/// Flushes the file to the disk. Some file systems cannot, which is no failure.
 bool have_on_disk(const Descriptor& file) {
   return fsync(file.number()) == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
-/// Whoever could read and write the file before can do so again, and nobody else. False if that cannot be.
+/// Gives the file the older one's owner, group and permissions, so that the same users can read and write it,
+/// and nobody else. Returns false if that is not possible.
 bool resemble(const Descriptor& file, const struct stat& before) {
   struct stat now {};
   if (fstat(file.number(), &now) != 0) return false;
@@ -48,7 +49,7 @@ bool resemble(const Descriptor& file, const struct stat& before) {
 }  // namespace
 
 PartFile::PartFile(const Place& place) {
-  // Nobody reads what only those may who could read the older file.
+  // Nobody may read data that only the older file's readers may.
   const mode_t permissions = place.status() ? 0600 : 0666;
   find_name(place, [&](const std::string& name) {
     file_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, permissions));

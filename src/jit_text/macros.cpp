@@ -17,7 +17,7 @@ Token in_quotes(const Tokens& tokens, std::size_t line) {
   return {.kind = TokenKind::literal, .text = text + '"', .line = line};
 }
 
-/// What `##` makes of two tokens, the first of which is replaced.
+/// Joins two tokens as `##` does; the result replaces the first.
 void paste(Token& first, const Token& second) {
   if (first.text.empty()) first.kind = second.kind;
   first.text += second.text;

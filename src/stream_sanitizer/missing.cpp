@@ -6,7 +6,7 @@
 namespace tutti::stream_sanitizer {
 namespace {
 
-/// What the stream's latest wait was for, if that may have been meant to help.
+/// Describes what the stream's latest wait was for, if that may have been meant to help.
 std::string about_last_wait(const WatchedStream& stream, const Operation& first) {
   if (!stream.last_wait) return "";
   const WaitSeen& wait = *stream.last_wait;

@@ -24,9 +24,9 @@ std::string demangled(const char* symbol) {
   return status == 0 && name != nullptr ? name.get() : symbol;
 }
 
-/// One frame, in words; the offset is that in the module's file.
+/// Describes one frame; the offset is that in the module's file.
 std::string frame_in_words(void* frame) {
-  // What is returned to lies behind the call, and may be another function's if that never returns.
+  // The return address is behind the call, and may be another function's if that never returns.
   const auto address = reinterpret_cast<std::uintptr_t>(frame) - 1;
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(address), &info) == 0 || info.dli_fname == nullptr)

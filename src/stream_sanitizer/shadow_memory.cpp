@@ -61,7 +61,7 @@ void ShadowMemory::enter(Bytes bytes, bool writes, const Access& access, const V
       covered = end;
       continue;
     }
-    // Who follows this read follows those that it follows itself.
+    // An access that follows this read also follows those that the read itself follows.
     std::vector<Access>& reads = cell->second.reads;
     std::erase_if(reads, [&](const Access& earlier) { return is_known(earlier, clock); });
     reads.push_back(access);

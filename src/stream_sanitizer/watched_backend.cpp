@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-/// What is done with what is found, and operations and memory; streams, events and graphs are in
+/// Reports findings, and follows operations and memory; streams, events and graphs are in
 /// `watched_orders.cpp`.
 namespace tutti::stream_sanitizer {
 namespace {
@@ -48,7 +48,7 @@ std::string WatchedBackend::memory_in_words(std::uintptr_t address) noexcept {
     if (info.kind == backend::MemoryKind::device) return fmt::format("memory of device:{}", info.device);
     if (info.kind == backend::MemoryKind::pinned) return "pinned memory";
   } catch (const std::exception&) {
-    // What is there plays no part in whether it is a race.
+    // The description plays no part in whether it is a race.
   }
   return "memory";
 }

@@ -50,7 +50,7 @@ void WatchedBackend::wait_for(const VectorClock& clock, const Wait& wait) {
   try {
     wait();
   } catch (const Error& error) {
-    // What has failed is over as well. What cannot be waited for, as in a capture, is not.
+    // Failed work is over as well. If waiting is refused, as in a capture, nothing is.
     if (error.code() != ErrorCode::unsupported) follow([&] { watcher_.host_waited(clock); });
     throw;
   }
@@ -156,7 +156,7 @@ bool WatchedBackend::has_passed(backend::EventHandle event) noexcept {
   VectorClock clock;
   follow([&] { clock = watcher_.clock_of_event(event); });
   const bool has_passed = inner_->has_passed(event);
-  // Asked by the library alone. To the program it is no wait: that would hide races, now and then.
+  // The library alone asks this. It does not count as a wait of the program: that would sometimes hide races.
   if (has_passed) follow([&] { watcher_.own_poll_saw(clock); });
   return has_passed;
 }

@@ -11,7 +11,7 @@
 namespace tutti::stream_sanitizer {
 namespace {
 
-/// Of one operation. Who mends the first ones sees the others then.
+/// The most findings of one operation. Further ones are seen once the first are fixed.
 constexpr std::size_t most_findings = 4;
 
 RaceKind kind_of(bool first_writes, bool second_writes) noexcept {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-/// What puts streams, and the host, in an order.
+/// Orders streams, and the host.
 namespace tutti::stream_sanitizer {
 
 struct Watcher::Meeting {

@@ -98,7 +98,7 @@ void record_all_uses(const Operands& operands) noexcept {
   }
 }
 
-/// What a captured launch needs for as long as its graph may run.
+/// Resources that a captured launch needs for as long as its graph may run.
 struct CapturedResources {
   std::vector<detail::IntrusivePtr<Storage>> storages;
   std::shared_ptr<const Plan> plan;  // a recorded NCCL call may point into it

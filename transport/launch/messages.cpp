@@ -15,7 +15,7 @@ namespace {
 
 using team::LinkTransfer;
 
-/// Those who have not opened what they are to write to by then send through slots.
+/// Senders that have not opened the receiver's memory by then send through slots.
 constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 
 }  // namespace
@@ -98,7 +98,7 @@ void MessageLauncher::invite(std::uint64_t number, std::span<LinkTransfer> trans
   }
 }
 
-/// As one group of sends and receives, of bytes.
+/// Sends and receives bytes as one group.
 void MessageLauncher::launch_by_nccl(std::span<const LinkTransfer> transfers,
                                      const std::vector<backend::StreamRef>& streams) {
   nccl::CallList list;

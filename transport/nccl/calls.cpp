@@ -70,7 +70,7 @@ class Lowering {
     return ranks() < 2 ? "there is one member" : "";
   }
 
-  /// One rank for each device that any place lies on, on the one lane its buffers belong to.
+  /// Assigns one rank to each device that any place is on, on the one lane its buffers belong to.
   std::string take_devices() {
     std::map<int, LaneId> lanes;
     const auto add = [&](Place place) -> std::string {
@@ -125,7 +125,7 @@ class Lowering {
       const int root = rank_of(flow.source);
       if (!problem_.is_of_team && root != rank_of(problem_.flows.front().source))
         return "tensors come from different devices";
-      // What the root of a team keeps is a flow of its own, of which all ranks may hear.
+      // What the root of a team keeps is a separate flow, which all ranks may see.
       if (before != nullptr && stays_on_its_rank(flow) && flow.source == before->source) {
         if (at_root != elsewhere) list_.calls[at_root].target = problem_.places_of(flow.targets).front();
         continue;
@@ -201,7 +201,7 @@ class Lowering {
     return {};
   }
 
-  /// Of each tensor there is a reduction for every rank, its part.
+  /// Each tensor has a reduction for every rank, its part.
   std::string lower_reduce_scatters() {
     if (problem_.shape.counted) return lower_unequal_reduce_scatter();
     list_.algorithm = "reduce-scatter";
@@ -280,7 +280,7 @@ class Lowering {
         end_operation();
       }
     }
-    // In a team such flows are known when all rely on them: they go through NCCL, too.
+    // A team knows such flows only when all rely on them: they go through NCCL, too.
     const bool stay = !problem_.is_of_team && std::ranges::all_of(problem_.flows, [this](const Flow& flow) {
       return stays_on_its_rank(flow);
     });
@@ -298,7 +298,7 @@ class Lowering {
     return {places, {}};
   }
 
-  /// If this process makes it; true then.
+  /// Adds the call if this process makes it, and returns true then.
   bool add(std::size_t rank, Call call) {
     if (!problem_.is_of_team) ++in_group_;
     if (list_.devices[rank] == remote_device) return false;
@@ -338,7 +338,7 @@ std::string_view name_of(Function function) noexcept {
 
 std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind) {
   const bool is_sum = kind == ReduceKind::sum;
-  // Those of integers come out alike in any order. It promises neither the order nor what becomes of NaNs.
+  // Integers give the same result in any order. NCCL promises neither the order nor what becomes of NaNs.
   const bool is_exact = kind == ReduceKind::min || kind == ReduceKind::max || kind == ReduceKind::prod;
   switch (dtype) {
     case DType::int8:

@@ -53,7 +53,7 @@ const char* resolve_all(void* library, Functions& functions) {
   return missing;
 }
 
-/// Of the types that `carrier_of` names.
+/// Returns NCCL's type, for the types that `carrier_of` returns.
 ncclDataType_t native_type(DType dtype) {
   switch (dtype) {
     case DType::float16:

@@ -63,9 +63,9 @@ class Connecting {
   }
 
   [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
-  /// How the connecting has ended, once it is over.
+  /// The result of connecting, once it is over.
   [[nodiscard]] ncclResult_t outcome() const noexcept { return outcome_; }
-  /// What it has made, once it is over, with success.
+  /// The communicators, once connecting has succeeded.
   [[nodiscard]] std::vector<ncclComm_t> take() noexcept { return std::move(communicators_); }
 
  private:
@@ -93,7 +93,7 @@ class Connecting {
     if (most_multiprocessors_ == backend::all_multiprocessors)
       return nccl_.comm_init_rank(&communicators_[local], members, id_, rank);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    // For messages it makes a power of two of them, and not the next lower one.
+    // NCCL rounds the number up to a power of two for messages, not down.
     config.maxCTAs = static_cast<int>(std::bit_floor(most_multiprocessors_));
     return nccl_.comm_init_rank_config(&communicators_[local], members, id_, rank, &config);
   }
@@ -223,7 +223,7 @@ void TeamCommunicators::abort() noexcept {
   }
 }
 
-/// What a rank says of itself.
+/// A rank's announcement.
 struct Ability {
   Note version;
   Note refusal;

@@ -50,7 +50,7 @@ class Orders {
     for (const LaneId lane : earlier) add({lane, hub}, position, position);
     for (const LaneId lane : later) add({hub, lane}, position, position);
   }
-  /// Those that belong before step `position` of the body.
+  /// Returns the steps that belong before step `position` of the body.
   [[nodiscard]] std::vector<PlannedStep>& before(std::size_t position) { return steps_[position]; }
 
  private:

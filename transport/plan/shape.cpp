@@ -6,7 +6,7 @@ namespace tutti::transport {
 std::uint64_t CallShape::largest_message() const noexcept {
   if (counted) return counted->largest_message;
   if (!moves_parts(collective)) return payload;
-  // Of a whole of its own a member puts the others' parts, and else its part of a whole.
+  // A member with a whole of its own puts the others' parts of it; otherwise its part of a whole.
   const bool has_wholes = traits_of(collective).output == CollectiveOutput::part;
   return payload / members * (has_wholes ? members - 1 : 1);
 }

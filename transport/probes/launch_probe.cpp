@@ -25,10 +25,10 @@ using namespace std::chrono_literals;
 /// more tries.
 constexpr std::chrono::milliseconds longest_launch = 100ms;
 constexpr int tries = 3;
-/// For two threads to get to work, on a busy machine under a slow tool.
+/// The time for two threads to start, on a busy machine under a slow tool.
 constexpr std::chrono::milliseconds longest_meeting = 5000ms;
 
-/// One kernel that waits, on a stream of its own.
+/// A kernel that waits, on a stream of its own.
 class WaitingKernel {
  public:
   WaitingKernel(Runtime& runtime, int device)
@@ -49,7 +49,7 @@ class WaitingKernel {
     backend_.destroy_stream(stream_);
   }
 
-  /// What it waits for if nobody says otherwise.
+  /// Returns the flag that it waits for, unless another is given.
   [[nodiscard]] backend::SharedFlag& flag() noexcept { return flags_[0]; }
   /// Not 0 once it is over.
   [[nodiscard]] backend::SharedFlag& outcome() noexcept { return flags_[1]; }
@@ -98,7 +98,8 @@ bool meet(Runtime& runtime, int device, int other) {
       },
       [](const backend::Escaped&) {});
   while (!is_there) std::this_thread::sleep_for(1ms);
-  // By now it is in its launch. If not, the kernels meet all the same, and no more is known than before.
+  // By now the other thread is in its launch. If not, the kernels meet all the same, and nothing more is
+  // known than before.
   std::this_thread::sleep_for(10ms);
   try {
     awaited.launch(awaited.flag(), longest_meeting);

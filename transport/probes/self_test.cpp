@@ -23,7 +23,7 @@ constexpr std::size_t long_slot_bytes = (std::size_t{32} << 10) + 13;
 /// No machine has so many GPUs, and the links of virtual devices have no lanes.
 constexpr std::size_t short_slot_bytes = (std::size_t{1} << 10) + 13;
 constexpr std::size_t most_pairs_with_long_slots = 1024;
-/// What the slots of one round may take, on all devices together.
+/// The most memory for the slots of one round, on all devices together.
 constexpr std::size_t round_bytes = std::size_t{128} << 20;
 /// Patterns of different pairs are parts of one sequence of random bytes. They overlap, but none is equal to
 /// another one: each begins so many bytes later.

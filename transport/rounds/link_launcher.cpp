@@ -11,8 +11,8 @@
 #include <tuple>
 
 namespace tutti::transport::team {
-/// By link, each in order, first those on which the member sends: that can begin at once. Nothing for members
-/// that do nothing.
+/// Sorted by link, each in order, first those on which the member sends, as that can begin at once. Members
+/// without messages have no entry.
 void LinkLauncher::divide(std::span<const LinkTransfer> transfers) {
   sorted_.clear();
   members_.clear();

@@ -19,7 +19,7 @@
 
 namespace tutti::transport::team {
 bool ProcessRounds::are_in_question() const {
-  // On virtual devices nothing is gained by them.
+  // Virtual devices gain nothing by rounds.
   const RoundsChoice choice = Environment::get().rounds;
   if (choice == RoundsChoice::off ||
       (choice == RoundsChoice::automatic && runtime_.backend().kind() == BackendKind::host))

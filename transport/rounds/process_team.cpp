@@ -56,7 +56,7 @@ ProcessTeam::~ProcessTeam() {
 }
 
 std::unique_lock<std::mutex> ProcessTeam::take_turn(std::span<const backend::StreamRef> streams) {
-  // Who has it may be waiting for the devices.
+  // The holder of the lock may be waiting for the devices.
   std::unique_lock turn(team_.calls().mutex(), std::try_to_lock);
   if (!turn.owns_lock()) return turn;
   if (team_.abort().is_set() || !launcher_.may_follow_on(streams)) turn.unlock();

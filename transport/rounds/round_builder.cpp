@@ -171,7 +171,7 @@ void RoundBuilder::stagger_messages() {
     const auto steps_to = [&](Place inbox) { return steps_between(member, inbox.buffer - first_inbox()); };
     for (Message& message : messages) std::ranges::sort(message.targets, {}, steps_to);
     if (puts_what_it_adds(member)) continue;
-    // What goes to the same members stays in order: a relay puts as it adds.
+    // Messages to the same members stay in order: a relay puts as it adds.
     std::ranges::stable_sort(messages, {},
                              [&](const Message& message) { return steps_to(message.targets.front()); });
   }

@@ -14,7 +14,7 @@ bool lines_divide_elements(const CallShape& shape, const TeamCapabilities& capab
   return capabilities.layout.lines == backend::TeamLines::wide && shape.inseparable_bytes > 8;
 }
 
-/// What a member may send or receive in low-latency rounds.
+/// Returns the most bytes that a member may send or receive in low-latency rounds.
 std::uint64_t low_latency_limit(const CallShape& shape, const TeamCapabilities& capabilities) noexcept {
   if (lines_divide_elements(shape, capabilities)) return 0;
   // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
@@ -25,7 +25,7 @@ std::uint64_t low_latency_limit(const CallShape& shape, const TeamCapabilities& 
                   room - std::min(room, padding));
 }
 
-/// Likewise, above which direct rounds are faster, where they can be taken.
+/// Returns the size above which direct rounds are faster, if they are possible.
 std::uint64_t low_latency_limit(const CallShape& shape, const TeamCapabilities& capabilities,
                                 bool may_be_direct) noexcept {
   const std::uint64_t limit = low_latency_limit(shape, capabilities);
@@ -64,9 +64,9 @@ bool can_be_direct(const CallShape& shape, const TeamCapabilities& capabilities)
          shape.largest_tensor < backend::SourcePlace::most_bytes;
 }
 
-/// Whether members write in both directions what they would have to read in both. Of an all_to_all that takes
-/// no more copies of memory that others cannot reach; of an all_gather, each member's whole output in place
-/// of its part.
+/// Returns true if members write in both directions what they would otherwise read in both. For an all_to_all
+/// that takes no more copies of memory that others cannot reach; for an all_gather, each member's whole
+/// output instead of its part.
 bool is_better_written(const CallShape& shape, const TeamCapabilities& capabilities) noexcept {
   return shape.collective == Collective::all_to_all &&
          shape.largest_message() > round_tuning_of(capabilities.backend).written_from;

@@ -52,7 +52,7 @@ class Resolver {
   std::span<std::byte* const> addresses_;
 };
 
-/// Bytes of the slot that a part fills.
+/// Returns the bytes of the slot that a part fills.
 std::uint64_t bytes_put(const RoundPart& part) {
   std::uint64_t bytes = 0;
   for (const backend::FanOutSegment& segment : part.puts.segments) {
@@ -130,7 +130,7 @@ void RoundLauncher::mark() noexcept {
     try {
       if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream)) record(latest);
     } catch (const Error&) {
-      // What has failed is over.
+      // Failed work is over.
     }
   }
 }

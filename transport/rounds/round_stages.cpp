@@ -38,7 +38,7 @@ class Sharing {
  private:
   [[nodiscard]] std::size_t members() const noexcept { return problem_.lane_devices.size(); }
   [[nodiscard]] TeamWork::Stage& stage() { return work_.stages.back(); }
-  /// What is added from now on may use what was added before.
+  /// Begins a stage: what is added from now on may use what was added before.
   void next_stage() { work_.stages.emplace_back(); }
 
   PlaceRange range(std::span<const Place> places) {

@@ -6,8 +6,8 @@
 namespace tutti::transport::team {
 namespace {
 
-/// What is accessed before a member has waited for others: what it puts; and what it gives, which others read
-/// or write, and it waits for that.
+/// Collects accesses before a member has waited for others: what it puts, and the memory that it exposes,
+/// which others read or write, for which it waits.
 class EarlyAccesses {
  public:
   EarlyAccesses(const RoundPlan& plan, const backend::TeamWindowLayout& layout,

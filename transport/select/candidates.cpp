@@ -27,7 +27,7 @@ Plan choose(std::span<const Candidate> candidates, const Problem& problem, const
     const bool is_wanted = wish.transport == candidate.kind;
     if (wish.transport != TransportKind::automatic && !is_wanted) continue;
     const bool is_binding = is_wanted && candidate.way.empty();
-    // Whose turn it is comes first: asking whether NCCL is viable loads its library.
+    // The preference is checked first: asking whether NCCL is viable loads its library.
     std::string objection = is_binding ? std::string{} : candidate.preference();
     if (objection.empty()) objection = candidate.refusal();
     if (!objection.empty()) {

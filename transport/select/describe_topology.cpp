@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-/// What a cell of the link matrix shows.
+/// Returns the label of a cell in the link matrix.
 std::string label(const PeerLink& link) {
   switch (link.link) {
     case LinkClass::self:
@@ -29,7 +29,7 @@ std::string label(const PeerLink& link) {
   return "SYS";
 }
 
-/// What the label means.
+/// Returns the meaning of the label.
 std::string meaning(const PeerLink& link) {
   std::string text;
   switch (link.link) {

@@ -53,7 +53,7 @@ class Text {
     std::size_t launches = 0;
   };
 
-  /// How many of each device's the work may hold at a time.
+  /// Describes how many multiprocessors of each device the work may hold at a time.
   [[nodiscard]] std::string multiprocessors() const {
     const bool is_bounded = plan_.most_multiprocessors != backend::all_multiprocessors;
     bool has_kernels = false;
@@ -74,7 +74,7 @@ class Text {
                       : "as many as there is work for, at most the whole chip";
   }
 
-  /// Which devices the members are, and when rounds are not what is launched.
+  /// Describes which devices the members are, and when rounds are not launched.
   [[nodiscard]] std::string way_of_process() const {
     std::vector<std::string> devices;
     for (const int device : plan_.lane_devices) devices.push_back(to_string(Device(device)));
@@ -152,7 +152,7 @@ class Text {
       for (const RoundPart& part : step.rounds->parts[local]) add(step.rounds->first_local + local, part);
     }
   }
-  /// What a member does in a round.
+  /// Describes what a member does in a round.
   void add(std::size_t member, const RoundPart& part) {
     if (!part.exposed.empty())
       line(fmt::format("member {} gives its own to {}", member, members_named(part.readers)), 0);

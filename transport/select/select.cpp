@@ -68,7 +68,7 @@ class P2p {
         problem_, [this](int device, int peer) { return direct(device, peer); }, TransportKind::p2p);
   }
 
-  /// Whether the device reaches the other one's memory; itself, too.
+  /// Returns true if the device reaches the other one's memory; also for itself.
   [[nodiscard]] bool direct(int device, int peer) {
     if (device == peer || connectivity_.direct(device, peer, devices_)) return true;
     found_untested_ = found_untested_ || connectivity_.link(device, peer).state == PeerState::untested;
@@ -104,7 +104,7 @@ std::string refusal_of_bound(const Problem& problem) {
   return {};
 }
 
-/// Of NCCL in one process, whose communicators calls share.
+/// Returns why NCCL in one process refuses a bound: all calls share its communicators.
 std::string nccl_refusal_of_bound(const Problem& problem) {
   return problem.is_bounded() ? "it takes as many multiprocessors as it likes" : "";
 }
@@ -125,7 +125,7 @@ std::string nccl_preference(Runtime& runtime, const Problem& problem) {
   return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, *from);
 }
 
-/// How eager launches of a plan of steps order its lanes.
+/// Chooses how eager launches of a plan of steps order its lanes.
 void choose_order(Runtime& runtime, Plan& plan) {
   backend::Backend& backend = runtime.backend();
   plan.signals =
@@ -133,7 +133,7 @@ void choose_order(Runtime& runtime, Plan& plan) {
                      [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
 }
 
-/// What carries a process's problem but for rounds; the arguments outlive it.
+/// Returns the candidates for a process's problem except rounds; the arguments must outlive them.
 std::array<Candidate, 3> steps_for(Runtime& runtime, const Problem& problem, P2p& p2p) {
   return {Candidate{TransportKind::nccl,
                     [&] {
@@ -147,7 +147,7 @@ std::array<Candidate, 3> steps_for(Runtime& runtime, const Problem& problem, P2p
                     [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }}};
 }
 
-/// What is taken where rounds cannot be launched.
+/// Returns the plan that is used when rounds cannot be launched.
 Plan select_otherwise(Runtime& runtime, const Problem& problem) {
   Problem of_own_results = problem;
   of_own_results.ready = of_own_results.homes;

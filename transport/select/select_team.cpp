@@ -116,7 +116,7 @@ void require_possible(const Problem& problem, const TeamCapabilities& team) {
   if (!problem.is_captured || !moves) return;
   if (team.spans_hosts && !refusal.empty())
     refuse_capture_between_hosts(problem, fmt::format("nccl not taken: {}", refusal));
-  // What is known later than the others rely on the call must not be what makes it impossible.
+  // Properties that are known only after the others rely on the call must not make it impossible.
   if ((is_wanted || team.spans_hosts) && problem.is_outline) require_connected(problem, team);
 }
 

@@ -239,13 +239,13 @@ class FlowLowering {
     });
   }
 
-  /// One kernel on `lane` moves all `flows`.
+  /// Adds one kernel on `lane` that moves all `flows`.
   void emit_kernel(LaneId lane, std::span<const Leg> flows) {
     for (const Leg& leg : flows) move_all(lane, leg);
     builder_.launch_moves(lane);
   }
 
-  /// One kernel per source moves the flows that start there.
+  /// Adds one kernel per source that moves the flows that start there.
   void emit_pushes(std::span<const Leg> flows) {
     std::set<LaneId> lanes;
     for (const Leg& leg : flows) {

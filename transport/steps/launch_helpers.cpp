@@ -43,7 +43,7 @@ void log_start_failure(std::size_t started, std::size_t wanted, const std::excep
   try {
     log_warning(fmt::format("{} of {} threads help with launches: {}", started, wanted, error.what()));
   } catch (const std::exception&) {
-    // Too little memory to say so.
+    // Memory is too short for a message.
   }
 }
 

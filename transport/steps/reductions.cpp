@@ -34,7 +34,7 @@ class ReductionLowering {
     if (has_far_inputs()) cut_into_chunks();
   }
 
-  /// How many chunks inputs out of the root's reach come in; 0 if there are none.
+  /// Returns the number of chunks in which inputs out of the root's reach come; 0 if there are none.
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunks_.size(); }
   /// Brings every far input's part of a chunk into pinned memory.
   void bring_down(std::size_t chunk);
@@ -116,7 +116,7 @@ class ReductionLowering {
 
   using Chunk = std::vector<ChunkPart>;
 
-  /// How many rings of pinned memory the inputs of one device need at most.
+  /// Returns the most rings of pinned memory that the inputs of one device need.
   [[nodiscard]] std::uint64_t rings_per_device() const {
     std::uint64_t most = 1;
     for (const Reduction& reduction : reductions_) {

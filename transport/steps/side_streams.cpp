@@ -21,7 +21,7 @@ backend::StreamRef SideStreams::beside(backend::StreamRef stream, std::size_t k)
   if (chosen == device.streams.size())
     device.streams.push_back(runtime_.backend().create_stream(stream.device, 0));
   ++device.next;
-  // Whoever had this one before gets another next time.
+  // The previous user of this stream gets another one next time.
   std::erase_if(device.index, [chosen](const auto& entry) { return entry.second == chosen; });
   device.index[{stream.handle, k}] = chosen;
   return device.streams[chosen];

@@ -66,8 +66,8 @@ std::optional<Signals::Flags> Signals::take(std::size_t lanes) {
   next_ = (next_ + 1) % set_count;
   Set& set = sets_[chosen];
   std::uint32_t& value = values_[chosen];
-  // Of a launch that failed half-way the end never comes, and its set is never used again: its lanes may
-  // signal at any time.
+  // The end of a launch that failed half-way never comes, and its set is never reused: its lanes may signal
+  // at any time.
   if (set.done.value.load(std::memory_order_acquire) != value) return std::nullopt;
   ++value;
   // A flag that smaller launches have left alone must not fall behind so far that it seems to be ahead.

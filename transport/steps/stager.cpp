@@ -74,7 +74,7 @@ void Stager::emit_chunk() {
   const LaneId producer = builder_.problem().lane_of(chunk_.front().piece.move.source);
   StagingRing& ring = rings_.try_emplace(producer, builder_, chunk_bytes_).first->second;
   const Place slot = ring.acquire(producer);
-  // One rectangle is a copy engine's work, a list is a kernel's, if there may be one.
+  // One rectangle is copied by a copy engine, a list by a kernel, if kernels are allowed.
   const bool by_copies = chunk_.size() == 1 || builder_.problem().most_multiprocessors == 0;
 
   const auto staged_at = [&](const Staged& staged) {

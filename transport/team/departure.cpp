@@ -15,7 +15,7 @@
 namespace tutti::transport::team {
 namespace {
 
-/// How long others are waited for that should come at once.
+/// The longest wait for others that should come at once.
 constexpr std::chrono::seconds longest_moment{1};
 
 }  // namespace
@@ -108,7 +108,7 @@ void Departure::leave(std::chrono::milliseconds patience, Windows& windows, Regi
     return is_read && !are_all(RankStatus::left);
   };
   enter(RankStatus::leaving);
-  // Who is late may need what this rank hands on, or its memory: the timeout begins when nobody is.
+  // A late rank may need what this rank passes on, or its memory: the timeout begins when nobody is late.
   if (patience > failure_detector_.timeout())
     wait_while([&] { return is_needed() && is_anyone_late(); }, Clock::now() + patience);
   const auto deadline = Clock::now() + failure_detector_.timeout();

@@ -13,7 +13,7 @@ TeamExchange::TeamExchange(Team& team, std::uint64_t sequence)
       sequence_(sequence),
       kind_(Mailbox::all),
       ranks_(team.membership().rank_count()),
-      // Only exchanges among all use these mailboxes: they stand alike.
+      // Only exchanges among all ranks use these mailboxes, so all are at the same position.
       starts_(ranks_.size(), team.state().mailbox(team.membership().rank(), Mailbox::all).written.load()),
       position_(static_cast<int>(team.membership().rank())) {
   std::iota(ranks_.begin(), ranks_.end(), std::size_t{0});

@@ -13,7 +13,7 @@
 namespace tutti::backend::cuda {
 namespace {
 
-/// What the driver offers for this, all of it or nothing that is of use.
+/// The driver's functions for this: all of them, or none of use.
 struct RangeFunctions {
   template <class Function>
   static Function* find(const char* name) {
@@ -52,7 +52,7 @@ CUdeviceptr number_of_address(const void* address) noexcept {
   return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(address));
 }
 
-/// Whether the device is said to have the attribute.
+/// Returns true if the driver reports that the device has the attribute.
 bool device_has(CUdevice_attribute which, int device) {
   int value = 0;
   return range_functions().get_attribute(&value, which, device) == CUDA_SUCCESS && value != 0;

@@ -111,7 +111,7 @@ void CudaBackend::prepare(int device) {
   std::call_once(at(device).prepared, [this, device] {
     const CurrentDevice current(device);
     const RelaxedCapture relaxed;
-    // What fails here fails again at the launch, where it can be reported with a meaning.
+    // A failure here fails again at the launch, where it can be reported with a meaning.
     for (const auto& preload :
          {preload_fan_out, preload_ordered_sum, preload_ordered_reduction, preload_convert, preload_fill,
           preload_random_fill, preload_wait, preload_team_copies, preload_team_sums, preload_team_reductions,
@@ -146,7 +146,7 @@ void CudaBackend::check_event(cudaError_t status, const char* call) {
 }
 
 void CudaBackend::keep_late_failure(cudaError_t status, int device) noexcept {
-  // At process exit the driver may be gone before the last object: nothing is left to free then.
+  // The driver may be gone before the last object at process exit: nothing is left to free then.
   if (status == cudaErrorCudartUnloading) return;
   if (forget(status) != cudaSuccess) at(device).late_failure = status;
 }
@@ -174,7 +174,7 @@ Link CudaBackend::link(int device, int peer) {
   if (!can_access_peer(device, peer)) return {LinkKind::host_bridge, 0, 0.0};
   const int lanes = nvlink_lanes_[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)];
   if (lanes > 0) return {LinkKind::nvlink, lanes, lanes * nvlink_lane_gigabytes_per_s(properties(device))};
-  // Without NVML: only NVLink carries atomic operations between GPUs.
+  // This needs no NVML: only NVLink carries atomic operations between GPUs.
   int atomics = 0;
   check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer),
         "cudaDeviceGetP2PAttribute", device);

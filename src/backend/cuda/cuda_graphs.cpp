@@ -22,7 +22,7 @@
 namespace tutti::backend::cuda {
 namespace {
 
-/// What is known of the capture of a stream.
+/// The state of a stream's capture.
 struct Capture {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;  ///< if active, as all that follows
@@ -61,7 +61,8 @@ std::optional<bool> driver_says_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// What a handle stands for: what is launched, and what it was made of, which becomes part of larger graphs.
+/// A graph's handle refers to this: what is launched, and what it was made of, which becomes part of larger
+/// graphs.
 struct InstantiatedGraph {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-/// What NVML reads of GPUs.
+/// The values that NVML reads of GPUs.
 namespace tutti::backend::cuda {
 namespace {
 

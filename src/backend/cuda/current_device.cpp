@@ -57,11 +57,12 @@ class Contexts {
   [[nodiscard]] bool has_room_for(int device) const noexcept {
     return static_cast<std::size_t>(device) < primaries_.size();
   }
-  /// Whether `context` is the one the runtime uses on `device`, which is then kept. None is made to find out.
+  /// Returns true if `context` is the one the runtime uses on `device`, and keeps it then. Makes none to find
+  /// out.
   [[nodiscard]] bool is_primary(const void* context, int device) {
     return are_known() && has_room_for(device) && is_active(device) && primary(device) == context;
   }
-  /// Of a context that is current. Nothing if the driver does not say.
+  /// Returns the device of the current context; nothing if the driver does not say.
   [[nodiscard]] std::optional<int> device_of_current() const noexcept {
     int handle = 0;
     if (current_device_ == nullptr || current_device_(&handle) != success) return std::nullopt;

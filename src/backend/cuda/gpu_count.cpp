@@ -23,7 +23,7 @@ using cuda::NvmlSession;
 
 using Uuids = std::vector<std::string>;
 
-/// Of the GPUs that this process may use; nothing if only CUDA can tell.
+/// Returns the UUIDs of the GPUs that this process may use; nothing if only CUDA can tell.
 std::optional<Uuids> listed_by(const NvmlSession& nvml) {
   int (*get_driver_version)(int*) = nullptr;
   int (*get_count)(unsigned*) = nullptr;

@@ -37,7 +37,7 @@ class NvLinks {
     std::vector<std::string> ends;
     for_each_link(bus_id, [&](NvmlDevice device, unsigned link) {
       NvmlPciInfo remote{};
-      // In virtual machines the switch may be hidden: then the bus id stays empty, and matches no GPU.
+      // The switch may be hidden in virtual machines: then the bus id stays empty, and matches no GPU.
       static_cast<void>(remote_(device, link, &remote));
       ends.emplace_back(remote.bus_id);
     });

@@ -27,7 +27,7 @@ std::unique_ptr<TableStore::Slot> TableStore::acquire(std::size_t bytes) {
   {
     const std::scoped_lock lock(mutex_);
     collect();
-    // From the back: what was used last is the likeliest in the caches.
+    // The last used slot is the likeliest in the caches.
     const auto fits =
         std::find_if(idle_.rbegin(), idle_.rend(), [&](const auto& slot) { return slot->capacity >= bytes; });
     if (fits != idle_.rend()) {
@@ -63,7 +63,7 @@ std::unique_ptr<TableStore::Slot> TableStore::create(std::size_t bytes) {
   slot->capacity = std::max(smallest_capacity, std::bit_ceil(bytes));
   void* address = nullptr;
   const cudaError_t status = forget(cudaMalloc(&address, slot->capacity));
-  // Nobody can be asked here to make room: that may mean to wait for work which this launch belongs to.
+  // Memory cannot be reclaimed here: that may wait for work which this launch belongs to.
   if (status != cudaErrorMemoryAllocation) check(status, "cudaMalloc", device_);
   if (status == cudaSuccess) slot->device = static_cast<std::byte*>(address);
   check(cudaHostAlloc(&address, slot->capacity, cudaHostAllocPortable), "cudaHostAlloc", device_);

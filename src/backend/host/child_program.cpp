@@ -92,7 +92,7 @@ std::string beginning_of(const Descriptor& file) {
 
 ChildEnd run_program(const std::vector<std::string>& words) {
   ChildEnd end;
-  // In memory, so that a disk that is full does not hide the reason.
+  // The output is in memory, so that a full disk does not hide the reason.
   const Descriptor output(memfd_create("tutti-output", MFD_CLOEXEC));
   if (!output.is_open()) {
     end.start_error = errno;

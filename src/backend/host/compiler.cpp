@@ -84,7 +84,7 @@ struct CompilerRun {
   std::string compiler{};
   ChildEnd end{};
 
-  /// For messages: what it printed.
+  /// Returns the program's output for messages.
   [[nodiscard]] std::string said() const {
     return end.output.empty() ? ", and said nothing"
                               : ", and said: " + end.output.substr(0, longest_complaint);

@@ -31,7 +31,7 @@ void Machine::run_code(StreamRef stream, const std::shared_ptr<const CompiledCod
                   words = std::vector(run.parameters.begin(), run.parameters.end()),
                   memory = std::vector(run.memory.begin(), run.memory.end())](Translation& translation) {
                    std::vector<std::uint64_t> located = words;
-                   // What is read first: writes count as coming from there.
+                   // The source is read first: writes count as coming from there.
                    for (const bool is_written : {false, true}) {
                      for (const CodeMemory& one : memory) {
                        if (one.is_written != is_written) continue;

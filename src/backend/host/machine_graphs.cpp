@@ -206,7 +206,7 @@ void Machine::begin_capture(StreamRef stream, CaptureErrorMode mode) {
 
 GraphHandle Machine::end_capture(StreamRef stream, std::string* description) {
   StreamWorker& worker = worker_of(stream);
-  // What was recorded may own what comes back here when it goes: not under the lock.
+  // Recorded resources may call back here when they are destroyed: not under the lock.
   auto graph = std::make_unique<HostGraph>();
   const std::lock_guard lock(captures_mutex_);
   const std::shared_ptr<Capture> capture = open_capture_of(worker);
@@ -285,7 +285,7 @@ void Machine::launch_graph(GraphHandle handle, StreamRef stream) {
     positions[entry.lane].push_back(submit(*streams[entry.lane], std::move(task)));
   }
   follow(target, now(origin));
-  // What the graph keeps stays until the launch is over.
+  // The resources of the graph stay until the launch is over.
   const std::uint64_t end =
       submit(target, make_task("graph", [kept = graph.recording] { static_cast<void>(kept); }));
   graph.latest = {.progress = target.progress(), .position = end};

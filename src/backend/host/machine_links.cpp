@@ -24,8 +24,8 @@ namespace {
 using virtual_devices::Operation;
 
 constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting task looks around
-/// How long a task that can move nothing looks again at once: a pause, which takes some 70 µs at least, would
-/// cost more than copying a megabyte does.
+/// The time for which a task that can move nothing polls without pause: a pause, which takes at least some 70
+/// µs, would cost more than copying a megabyte does.
 constexpr std::chrono::microseconds link_patience{200};
 constexpr std::chrono::microseconds first_link_pause{20};
 constexpr std::chrono::microseconds longest_link_pause{1000};
@@ -63,7 +63,7 @@ class InvitationLine {
   TeamLine& line_;
 };
 
-/// What a task is told, kept until it is over.
+/// A copy of the task's description, kept until it is over.
 struct LinkOrders {
   TeamWindowLayout layout;
   std::vector<std::byte*> windows;
@@ -112,11 +112,11 @@ struct LinkOrders {
       cursor.next_message(lane);
     }
   }
-  /// Whether it is still to be known where the message goes.
+  /// Returns true if the destination of the message is still unknown.
   [[nodiscard]] bool needs_invitation(const LinkPart& part, const LinkCursor& cursor) const {
     return cursor.is_located == 0 && message(part, cursor).bytes > direct_from;
   }
-  /// Of what is sent: the invitation by its receiver, in this member's window.
+  /// Returns the receiver's invitation to a sent message, in this member's window.
   [[nodiscard]] InvitationLine invitation(const LinkPart& part, std::uint32_t lane) const {
     return InvitationLine(own_flags + layout.link_invitation_offset(part.peer, lane));
   }
@@ -134,7 +134,7 @@ struct LinkOrders {
   [[nodiscard]] static bool is_over(const LinkPart& part, const LinkCursor& cursor) {
     return cursor.message == part.message_count;
   }
-  /// Whether a run that begins now has something to do at once, or nothing at all.
+  /// Returns true if a run that begins now has something to do at once, or nothing at all.
   [[nodiscard]] bool can_start() const {
     bool is_empty = true;
     for (const LinkPart& part : parts) {
@@ -225,7 +225,7 @@ class LinkRun {
     }
   }
 
-  /// Whether there is a piece, if not the right one, or room for one.
+  /// Returns true if there is a piece, even a wrong one, or room for one.
   [[nodiscard]] bool has_come(const Open& open) const {
     return orders_.has_come(orders_.parts[open.part], open.lane, open.cursor.count);
   }
@@ -265,7 +265,7 @@ class LinkRun {
     cursor.is_located = 1;
     return true;
   }
-  /// Where this member makes its invitations, in the sender's window.
+  /// Returns the line in the sender's window in which this member makes its invitations.
   [[nodiscard]] InvitationLine peers_line(const Open& open, Translation& translation) const {
     const LinkPart& part = orders_.parts[open.part];
     std::byte* const place =

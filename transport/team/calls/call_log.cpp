@@ -18,8 +18,9 @@ CallLog::CallLog(const Membership& membership, const SharedState& state, Progres
       news_(news) {}
 
 void CallLog::wait_for_room(std::uint64_t sequence) {
-  // Nobody may still want to compare with what stands there. How far the others are is asked now and then: it
-  // lies in their processors' caches. Who is waited for is late with a call long before this one.
+  // Nobody may still want to compare with the old entry. The others' progress is read only now and then, as
+  // it is in their processors' caches. A rank that is waited for here is late with a call long before this
+  // one.
   if (sequence <= all_have_posted_ + RankStatus::furthest_ahead) return;
   const std::uint64_t needed = sequence - RankStatus::furthest_ahead;
   waiting_.wait_for_ranks(needed, [&] { return state_.ranks_behind(needed); });

@@ -133,7 +133,7 @@ void Links::look_around(bool may_judge) {
   look_for_ranks_that_left();
   const Batch& batch = under_way_.front();
   if (const auto call = progress_.oldest_under_way(); call && *call <= batch.after_call) {
-    // Whoever is late with that one is told of by those who watch over calls.
+    // The watchdog reports a rank that is late with that call.
     begins_at_ = RankStatus::now();
     return;
   }

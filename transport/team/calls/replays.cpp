@@ -148,7 +148,7 @@ void Replays::look_for_ranks_that_left(const Place& place) {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     const RankStatus& gone = state_.status(rank);
     if (gone.state.load() < RankStatus::leaving) continue;
-    // Asked when it has left: what it has done is known then.
+    // This is asked after it has left, when all that it has done is known.
     const std::vector<std::size_t> behind = ranks_behind(place);
     if (std::ranges::find(behind, rank) == behind.end()) continue;
     waiting_.look_for_lost_ranks();  // it may have left because of one

@@ -66,7 +66,7 @@ void Watchdog::look_around(SuspensionDetector& pauses) {
   status.watched_at.store(RankStatus::now());
   const bool may_judge = pauses.may_judge(SuspensionDetector::Clock::now());
   waiting_.look_for_lost_ranks();
-  // Where devices are asked, whoever asks them looks at the marks, as that may take long.
+  // If devices are polled, the polling thread looks at the marks, as that may take long.
   if (!progress_.asks_devices()) progress_.look_at_marks();
   links_.look_around(may_judge);
   replays_.look_around(may_judge);

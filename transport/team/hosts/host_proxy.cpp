@@ -14,14 +14,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long the thread looks without pause after something has happened, and its pauses afterwards: each is
-/// twice as long as the one before.
+/// The time for which the thread polls without pause after an event, and its pauses afterwards: each is twice
+/// as long as the one before.
 constexpr std::chrono::microseconds patience{50};
 constexpr std::chrono::microseconds patience_when_busy{2000};  ///< messages are half-way
 constexpr std::chrono::microseconds first_pause{20};
 constexpr std::chrono::microseconds longest_pause_in_call{100};
 constexpr std::chrono::microseconds longest_pause{2000};
-/// How long the thread is waited for where it may be on its way back from the network.
+/// The time to wait for a thread that may be on its way back from the network.
 constexpr std::chrono::seconds longest_way_back{2};
 /// Small records travel together; one that makes the message longer than this is its last.
 constexpr std::size_t full_message = 64 << 10U;

@@ -14,7 +14,7 @@ namespace tutti::transport::team {
 LinkMirror::LinkMirror(const Membership& membership, const SharedState& state, const Windows& windows,
                        Abort& abort)
     : membership_(membership), state_(state), windows_(windows), abort_(abort) {
-  // Without lanes, too: sides are compared of messages that NCCL carries.
+  // Logs are mirrored without lanes, too: sides of messages that NCCL carries are compared.
   const std::uint32_t lanes = windows.layout().link_lanes;
   const auto first = static_cast<std::uint32_t>(membership.first_local());
   for (std::uint32_t member = first; member < first + membership.local_count(); ++member) {
@@ -55,7 +55,7 @@ void LinkMirror::add_log(MessageWriter& news, Side& side) const {
   news.add(made);
   news.add(received);
   news.add(static_cast<std::uint32_t>(posted - side.posted));
-  // None has been written over: the other side gets no further ahead of what it has heard, and this one no
+  // None has been overwritten: the other side gets no further ahead of what it has heard, and this one no
   // further ahead of that.
   for (std::uint64_t number = side.posted + 1; number <= posted; ++number) {
     const LinkSignature message = log.message(number);

@@ -9,7 +9,7 @@
 namespace tutti::transport::team {
 namespace {
 
-/// How often the others hear that the process is alive.
+/// The number of times per timeout that the others hear that the process is alive.
 constexpr int beats_per_timeout = 8;
 }  // namespace
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-/// What messages of other hosts change in the mirrors.
+/// Writes messages of other hosts into the mirrors.
 namespace tutti::transport::team {
 namespace {
 

@@ -29,8 +29,8 @@ constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
   return hash;
 }
 
-/// What lies in shared memory or is exchanged, as far as sizes tell. What keeps its size and changes its
-/// meaning changes this number: count it up.
+/// The version of the shared and exchanged structures. Increment it when a structure changes its meaning but
+/// not its size, as sizes are compared anyway.
 constexpr std::uint64_t meaning = 7;
 
 constexpr std::uint64_t layout_of_this_build() {

@@ -17,7 +17,7 @@
 namespace tutti::transport::team {
 namespace {
 
-/// Whose memory this rank can open.
+/// The ranks whose memory this rank can open.
 struct Reach {
   std::vector<std::uint8_t> ranks;  ///< by rank: whether it can
   std::string complaint;            ///< why not, of the first it cannot
@@ -27,7 +27,7 @@ Reach reach_of(std::size_t mine, const std::vector<std::string>& names,
                const std::vector<SharedMemory::Handle>& handles) {
   Reach reach{.ranks = std::vector<std::uint8_t>(names.size(), 1), .complaint = {}};
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
-    // Who has no memory to offer says why when some is needed.
+    // A rank without memory to offer says why when some is needed.
     if (rank == mine || names[rank] != names[mine] || handles[rank].bytes == 0) continue;
     try {
       const SharedMemory opened(handles[rank]);

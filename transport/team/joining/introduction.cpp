@@ -36,7 +36,7 @@ struct Introduction {
   bool is_direct = true;
 };
 
-/// What all ranks must give alike.
+/// A setting that must be the same on all ranks.
 struct Common {
   const char* name;
   std::string (*value)(const Introduction& introduction);
@@ -73,8 +73,8 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
   }
 }
 
-/// For ranks on several hosts. Throws on all of them if it cannot be had. `reason`: why some of one name are
-/// told apart.
+/// Makes the network between hosts. Throws on all ranks if there is none. `reason` says why some ranks of one
+/// name are told apart.
 std::unique_ptr<Network> make_network(BootstrapExchange& exchange, const Membership& membership,
                                       const std::string& reason) {
   exchange.begin("set up messages between hosts");
@@ -100,7 +100,7 @@ std::unique_ptr<Network> make_network(BootstrapExchange& exchange, const Members
   return network;
 }
 
-/// What each rank tells the others, in order. Throws on all ranks alike.
+/// Gathers what each rank tells the others, in order. Throws on all ranks alike.
 std::vector<Introduction> exchange_introductions(Runtime& runtime, BootstrapExchange& exchange,
                                                  const TeamSettings& settings) {
   std::string host;
@@ -168,7 +168,7 @@ Introductions introduce(Runtime& runtime, BootstrapExchange& exchange, const Tea
   for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
     const Introduction& introduction = introductions[rank];
     result.process_numbers.push_back(introduction.process);
-    // Of one that is counted elsewhere nobody here can tell when it ends.
+    // A process that is numbered elsewhere cannot be watched from here.
     const bool is_watched = rank != membership.rank() && membership.is_on_this_host(rank) &&
                             introduction.process_space == process_space();
     result.processes.push_back(is_watched ? PeerProcess(introduction.process) : PeerProcess());

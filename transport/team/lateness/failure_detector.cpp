@@ -112,8 +112,8 @@ std::string FailureDetector::who_is_late(std::uint64_t sequence,
       if (is_known(rank) && is_meant(rank)) add(fmt::format("rank {} {}", rank, what(rank)));
     }
   };
-  // Whoever waits for one that stands still is behind, too. Between hosts, what it sent last, or should hand
-  // on, may be lost: it counts, even if it seems to have completed the call.
+  // A rank that waits for one that stands still is behind, too. Between hosts, what it sent last, or should
+  // pass on, may be lost: it counts, even if it seems to have completed the call.
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
     if (!is_known(rank)) continue;
     const auto silence = standstill(rank);
@@ -124,7 +124,7 @@ std::string FailureDetector::who_is_late(std::uint64_t sequence,
   }
   add_all([&](std::size_t rank) { return last_call_of(rank) < sequence; });
   const bool is_explained = !late.empty();
-  // Those who wait for what a host proxy should carry are innocent. What it keeps back may be anything.
+  // Ranks that wait for what a host proxy should carry are not to blame: it may keep back anything.
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
     if (const auto silence = silence_of_proxy(rank)) {
       add(fmt::format("the network thread of rank {} has not come back from {} for {} ms", rank,

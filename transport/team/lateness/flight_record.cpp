@@ -29,7 +29,7 @@ constexpr std::uint64_t latest_calls = 4;  ///< of each rank, when one is late
 /// Appends a line to a file, which is made if there is none. Throws std::system_error.
 void append_line(const std::string& path, std::string_view text) {
   const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
-  // What is no file, but a pipe, may have no reader.
+  // A pipe may have no reader.
   constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
   constexpr mode_t permissions = 0666;
   const std::string line = fmt::format("{}\n", text);
@@ -38,7 +38,7 @@ void append_line(const std::string& path, std::string_view text) {
   if (write_with_deadline(file.number(), line, log_patience) < line.size()) fail(errno);
 }
 
-/// What one side of a link has announced.
+/// Returns what one side of a link has announced, as JSON.
 nlohmann::ordered_json side_in_record(const LinkLog& log) {
   const std::uint64_t posted = log.posted();
   nlohmann::ordered_json side = {
@@ -47,7 +47,7 @@ nlohmann::ordered_json side_in_record(const LinkLog& log) {
   return side;
 }
 
-/// Of the links that this host knows of, those that have been used.
+/// Returns the used links that this host knows of, as JSON.
 nlohmann::ordered_json links_in_record(const Membership& membership, const SharedState& state) {
   using LinkEnd = SharedState::LinkEnd;
   nlohmann::ordered_json links = nlohmann::ordered_json::array();

@@ -24,7 +24,7 @@ void Abort::fail(std::string_view cannot, const backend::Escaped& escaped) noexc
       fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(), cannot, escaped.what);
   const std::string_view reason(text.data(), end.out);
   if (set(escaped.code, reason)) has_logged_reason_.store(true);
-  // What fails again and again, such as a device that is asked how far it is, is told once.
+  // A repeated failure, as of a device that is polled, is logged once.
   if (!has_logged_failure_.exchange(true)) log_warning(reason);
 }
 

@@ -98,7 +98,7 @@ std::uint64_t Progress::completed_batches() const noexcept {
 }
 
 void Progress::look_at_marks() noexcept {
-  // What comes to its end now has been ended, and has not done what it should.
+  // Work that ends now has been aborted, and has not done what it should.
   if (abort_.is_set()) return;
   const std::lock_guard lock(marks_mutex_);
   for (std::size_t local = 0; local < marks_.size(); ++local) {
@@ -121,8 +121,8 @@ void Progress::look_at_marks() noexcept {
 std::uint32_t Progress::completed_by(std::size_t member) const noexcept {
   const std::uint32_t by_rounds = state_.done_flag(member).value.load();
   const std::uint32_t by_marks = state_.passed_flag(member).value.load();
-  // One of the two counts may have stood still for more calls than 32 bits tell apart; then the other is not
-  // far behind what the rank has posted. No count is ahead of that.
+  // One of the two counts may have stood still for more calls than 32 bits can distinguish; then the other is
+  // not far behind what the rank has posted. No count is ahead of that.
   const std::size_t rank = membership_.rank_of_member()[member];
   const auto posted = static_cast<std::uint32_t>(state_.status(rank).last_sequence.load());
   return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;
@@ -150,7 +150,7 @@ std::uint64_t Progress::completed_by_rank(std::size_t rank) const noexcept {
 std::uint64_t Progress::completed() const noexcept {
   const std::uint64_t posted = last_call();
   const std::uint64_t completed = completed_by_rank(membership_.rank());
-  // What has been captured has been completed as far as this process has anything to wait for.
+  // Captured calls count as complete, as this process has nothing to wait for.
   return completed >= last_awaited_.load() ? posted : completed;
 }
 

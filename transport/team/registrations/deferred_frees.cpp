@@ -64,7 +64,7 @@ SegmentObserver::Hold DeferredFrees::hold_on(const std::byte* address) noexcept 
     }
     const auto is_at = [address](const Windows::Allocated& window) { return window.address == address; };
     if (std::ranges::any_of(left->windows, is_at)) return Hold::lasting;
-    // Nobody waits for those who have no hurry.
+    // Others may take their time to close it: nobody waits for them.
     hold = std::max(hold, left->segments->hold_on(
                               address, [&](std::size_t rank) { return left->has_left(rank); },
                               [](std::uint32_t) { return true; }));

@@ -13,8 +13,8 @@ namespace {
 
 /// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
-/// How often the closer tries while it has something to close, once others no longer wait for it, and while
-/// there are captured calls.
+/// The intervals at which the closer tries while it has something to close, once others no longer wait for
+/// it, and while there are captured calls.
 constexpr std::chrono::microseconds tries_every{500};
 constexpr std::chrono::milliseconds tries_later_every{5};
 constexpr int tries_beside_captured_every_ms = 100;
@@ -122,7 +122,8 @@ void PeerSegments::close_loop() {
     const std::uint32_t seen = table().bell.value.load();
     bool has_work = false;
     for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
-    // Of an ended team, local work may still use what nobody waits for: all is closed when it leaves.
+    // In an ended team, local work may still use segments that nobody waits for: all are closed when it
+    // leaves.
     if (!has_work || abort_.is_set()) {
       tries = 0;
       table().is_held_up.store(false);

@@ -41,7 +41,7 @@ void RegistrationEntries::ring_all() noexcept {
 
 bool RegistrationEntries::is_followed(std::uint32_t entry) const noexcept {
   const bool is_open = RegistrationTable::is_open(version_of(entry));
-  // Whoever leaves closes everything.
+  // A rank that leaves closes everything.
   return !tables_.any_behind(entry, [&](std::size_t rank) { return is_open || !tables_.has_left(rank); });
 }
 

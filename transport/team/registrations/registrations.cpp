@@ -178,7 +178,7 @@ void Registrations::wait(std::uint64_t sequence) {
     added = std::exchange(added_, {});
     if (!added.empty()) trim(sequence);
   }
-  // What a call gives is in use, and stays where it is.
+  // Memory that a call exposes is in use, and stays where it is.
   for (const std::byte* const address : added) {
     Segment* segment = nullptr;
     {

@@ -25,7 +25,7 @@ namespace {
 
 using backend::MemoryHandle;
 
-/// What one process tells the others of its windows.
+/// One process's announcement of its windows.
 using Handles = std::array<MemoryHandle, most_local_members>;
 
 /// Room in inboxes for what aligns the messages of long lists.
@@ -49,7 +49,7 @@ std::string complaint_of(const std::function<void()>& step) {
   return {};
 }
 
-/// What all ranks have told of their members, one after another.
+/// Returns the announcements of all ranks' members, one after another.
 template <class T>
 std::vector<T> by_member(const std::vector<std::array<T, most_local_members>>& by_rank,
                          const Membership& membership) {

@@ -20,7 +20,7 @@ struct Pattern {
   std::byte bytes[16];
 };
 
-/// Where the 16-byte stores are; what lies before and after is less than 16 bytes each.
+/// The range of 16-byte stores; what is before and after it is less than 16 bytes each.
 struct FillShape {
   std::uint64_t head;  ///< bytes before the first vector
   std::uint64_t vectors;

@@ -11,21 +11,21 @@
 
 #include <cuda_runtime.h>
 
-/// What a member sends and receives as one kernel: some of its blocks do the lanes of lines
-/// (`link_lines.cuh`), the others do what follows.
+/// Sends and receives a member's messages as one kernel: some of its blocks process the lanes of lines
+/// (`link_lines.cuh`), the others the lanes of slots below.
 ///
-/// A block does its lanes at once. All its threads move a piece together; in between, a thread for each part
-/// of each lane asks whether the next piece of that part can move. So nothing waits for one part alone, or
-/// for another lane. (Where shared memory has no room for the states of all, some lanes come after others, on
-/// all members in the same order.) A block that waits keeps its place on the device, so this goes on only
-/// because all blocks of all members' grids run at once: they are no more than rounds have
-/// (`team_kernel.cuh`; in `team_part.cuh` it is said why bytes are visible to those who see the flags).
+/// A block processes its lanes at once. All its threads move a piece together; in between, a thread for each
+/// part of each lane checks whether the next piece of that part can move. So nothing waits for one part
+/// alone, or for another lane. (If shared memory has no room for the states of all, some lanes come after
+/// others, on all members in the same order.) A block that waits keeps its place on the device, so this goes
+/// on only because all blocks of all members' grids run at once: they are no more than rounds have
+/// (`team_kernel.cuh`; `team_part.cuh` says why bytes are visible to those who see the flags).
 namespace tutti::backend::cuda {
 namespace {
 
 static_assert(medium_parameter_table + sizeof(LinkArguments) <= 4096, "more parameters than always work");
 
-/// Of one part in one lane; only the thread that has the part changes it.
+/// The state of one part in one lane; only the thread that has the part changes it.
 struct LinkState {
   LinkCursor cursor;
   std::uint32_t can_move;
@@ -63,7 +63,7 @@ __device__ void copy_link_piece(std::byte* target, const std::byte* source, std:
   for (std::uint64_t i = done + threadIdx.x; i < bytes; i += blockDim.x) target[i] = source[i];
 }
 
-/// One lane whose pieces go through slots, or at once to where they are received, by a block.
+/// One lane whose pieces go through slots, or directly to the receiver's memory, processed by a block.
 struct LinkLane : LinkView {
   using LinkView::message;
   [[nodiscard]] __device__ const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
@@ -77,14 +77,15 @@ struct LinkLane : LinkView {
       cursor.next_message(lane);
     }
   }
-  /// In which the sender says how many pieces of the lane it has put.
+  /// Returns the flag in which the sender publishes how many pieces of the lane it has put.
   [[nodiscard]] __device__ std::byte* ready_flag(std::uint32_t sender, std::uint32_t receiver) const {
     return window(receiver) + task.layout.link_ready_offset(sender, lane);
   }
   [[nodiscard]] __device__ std::byte* invitation_to(std::uint32_t sender, std::uint32_t receiver) const {
     return window(sender) + task.layout.link_invitation_offset(receiver, lane);
   }
-  /// By which the sender says that it has taken the invitation to a lane's piece of this number, from 1.
+  /// Returns the word by which the sender says that it has taken the invitation to a lane's piece of this
+  /// number, from 1.
   [[nodiscard]] __device__ SystemWord taken_mark(std::uint32_t sender, std::uint32_t receiver) const {
     return SystemWord(*reinterpret_cast<std::uint32_t*>(invitation_to(sender, receiver) + sizeof(TeamLine)));
   }
@@ -245,7 +246,7 @@ struct LinkLanes {
   }
 
  private:
-  /// Those of the thread.
+  /// Calls the function for the thread's own parts.
   template <class Function>
   __device__ void for_own(Function&& function) const {
     for (std::uint32_t i = threadIdx.x; i < count * task.part_count; i += blockDim.x) function(i);
@@ -298,9 +299,9 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (!is_over && threadIdx.x % warp_lanes == 0) give_up(task.counters);
 }
 
-/// What of a kernel depends on how much there is to do. Blocks of both kinds run at once, so there are two at
-/// least where both are needed: one more than what it may hold if that is 1, or than its share where more
-/// than 132 teams are on a GPU of as many multiprocessors.
+/// The parameters of a launch that depend on how much there is to do. Blocks of both kinds run at once, so
+/// there are at least two where both are needed: one more than the kernel may hold if that is 1, or than its
+/// share where more than 132 teams are on a GPU of as many multiprocessors.
 struct LinkGrid {
   std::uint32_t lane_blocks = 0;
   std::uint32_t line_blocks = 0;

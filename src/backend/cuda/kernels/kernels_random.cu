@@ -20,7 +20,7 @@ struct alignas(random_elements<T, Kind> * sizeof(T)) RandomBlock {
   T elements[random_elements<T, Kind>];
 };
 
-/// What the kernel needs of a `RandomFill`.
+/// The kernel's arguments from a `RandomFill`.
 struct RandomParameters {
   std::uint64_t count;
   std::uint64_t seed;

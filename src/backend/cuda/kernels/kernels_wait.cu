@@ -17,7 +17,7 @@ __device__ inline std::uint64_t nanoseconds() {
   return now;
 }
 
-/// One thread, which asks its own clock how long it waits: so it ends whatever the host does.
+/// Waits in one thread, which asks its own clock how long it waits: so it ends whatever the host does.
 __global__ void __launch_bounds__(1)
     wait_kernel(std::uint32_t* flag, std::uint64_t longest, std::uint32_t* outcome) {
   const SystemWord word(*flag);

@@ -8,8 +8,8 @@
 namespace tutti::backend::cuda {
 namespace {
 
-// As much as a warp loads at once, so that a small payload waits for a peer's memory once, and comes in few
-// blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
+// The tile is as much as a warp loads at once, so that a small payload waits for a peer's memory once, and
+// comes in few blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 

@@ -8,14 +8,14 @@ namespace tutti::backend::host {
 
 namespace {
 
-/// Bytes read by one target's copy and still in the first-level cache for the next one's.
+/// The bytes that one target's copy reads and that are still in the first-level cache for the next one's.
 constexpr std::size_t block_bytes = 16 * 1024;
 
 struct Rows {
   std::size_t bytes;  ///< of each
   std::size_t count;
 };
-/// Those that lie end to end on both sides are one.
+/// Merges rows that are adjacent on both sides into one.
 Rows merged(Rows rows, std::size_t target_pitch, std::size_t source_pitch) {
   const bool are_one = rows.bytes == target_pitch && rows.bytes == source_pitch;
   return are_one ? Rows{rows.bytes * rows.count, 1} : rows;
@@ -48,7 +48,7 @@ void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
   stores = stores_for_rows(stores, rows.bytes);
   for (std::size_t row = 0; row < rows.count; ++row) {
     const std::byte* const source_row = source + row * segment.source_pitch;
-    // For a single target nothing has to be kept at hand.
+    // A single target needs no blocks.
     const std::size_t block = targets.size() == 1 ? rows.bytes : block_bytes;
     for (std::size_t begin = 0; begin < rows.bytes; begin += block) {
       const std::size_t bytes = std::min(block, rows.bytes - begin);

@@ -15,10 +15,10 @@ namespace {
 /// by.
 constexpr std::size_t block_elements = 1024;
 
-/// Bytes at a time that are streamed: few, so that the processor writes some while it reads the next.
+/// The bytes that are streamed at a time: few, so that the processor writes some while it reads the next.
 constexpr std::size_t streamed_bytes = 512;
 
-/// Inputs added in one pass over the running sums.
+/// The inputs added in one pass over the running sums.
 constexpr std::size_t inputs_per_pass = 4;
 
 template <class T>
@@ -144,7 +144,7 @@ class Combining {
     pass<1, false, true>(block, count - 1, change_of, finish);
   }
 
-  /// As `add_pass`.
+  /// Works like `add_pass`.
   template <std::size_t Inputs, bool AreFirst, bool AreLast, class ChangeOf, class Finish>
   static void pass(const Block& block, std::size_t first, const ChangeOf& change_of, const Finish& finish) {
     const StorageOf<T>* const values = element<T>(block.inputs[first], block.begin);
@@ -220,7 +220,7 @@ void reduce_past_caches(const Combine& combine, std::size_t count, std::span<con
   finish(Stores::streamed);
 }
 
-/// What is read is in the caches anyway, and had better stay there.
+/// Returns true if an output is an input: its bytes are in the caches anyway, and should stay there.
 bool is_in_place(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) {
   return std::ranges::find_first_of(outputs, inputs) != outputs.end();
 }

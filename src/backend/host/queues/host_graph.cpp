@@ -14,7 +14,7 @@ namespace tutti::backend::host {
 
 namespace {
 
-/// As the inside of a quoted string of DOT.
+/// Escapes text for a quoted string of DOT.
 std::string escaped(std::string_view name) {
   std::string text;
   for (const char letter : name) {

@@ -9,13 +9,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For an entry to finish, before the next one starts regardless.
+/// The time for an entry to finish, before the next one starts regardless.
 constexpr milliseconds turn_patience{200};
-/// Of a host that does not wait for it.
+/// The same for a host that does not wait for it.
 constexpr milliseconds brief_patience{20};
-/// Without a call, before entries are chosen for a host that waits.
+/// The time without a call, before entries are chosen for a host that waits.
 constexpr milliseconds silence_patience{250};
-/// From then on, before what is held is looked at again.
+/// The interval of further checks of held entries.
 constexpr milliseconds silent_pause{1};
 
 }  // namespace

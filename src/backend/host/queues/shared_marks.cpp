@@ -153,8 +153,8 @@ bool SharedMarks::has_ended(std::uint32_t process) const noexcept {
 
 bool SharedMarks::settle(std::uint32_t index) const noexcept {
   Lane& lane = words().lanes[index];
-  // Who takes the lane over settles it first. What it begins then is not meant here: so the number comes
-  // before the holder.
+  // A process that takes the lane over settles it first. Marks that it begins then are not meant here: so the
+  // number comes before the holder.
   const std::uint32_t begun = lane.begun.load();
   const std::uint32_t holder = lane.holder.load();
   if (holder == 0 || !has_ended(holder) || lane.holder.load() != holder) return false;

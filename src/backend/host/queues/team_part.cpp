@@ -15,7 +15,7 @@ namespace {
 
 constexpr int turn = 5;  // milliseconds, after which a waiting task lets its window move
 
-/// Where places are, once they have been given.
+/// Translates places to addresses, once memory has been exposed.
 class Sources {
  public:
   /// `own_window` is where the worker finds the window's bytes, `shift` how far behind that of round 0 the
