@@ -211,8 +211,7 @@ TEST(PerfRanksCommandLine, EveryElementTypeIsRight) {
 
 TEST(PerfRanksCommandLine, EveryReductionOfEveryElementTypeIsRight) {
   const std::string json = temporary("reductions.json");
-  // Where parts are whose, and what a reduction of a type is, do not depend on one another: of one
-  // collective.
+  // One collective is enough: which rank has which part does not depend on the operation and the type.
   const Outcome outcome = run(3, {"reduce_scatter", "-d", "all", "-o", "all", "-b", "10000", "-e", "10000",
                                   "-n", "1", "--repetitions", "1", "-J", json});
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
