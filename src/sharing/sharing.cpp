@@ -172,7 +172,7 @@ SharedTensorWords words_of(std::span<const std::byte> handle) {
   if (handle.size() != sizeof(SharedTensorWords))
     refuse_handle(fmt::format("has {} bytes, expected {}", handle.size(), sizeof(SharedTensorWords)));
   const auto words = unsealed<SharedTensorWords>(handle);
-  if (!words) refuse_handle("has a wrong checksum: it is no handle, or was changed");
+  if (!words) refuse_handle("has a checksum that does not match: it is no handle, or was changed");
   if (words->device < 0) refuse_handle(fmt::format("names device {}", words->device));
   if (words->control.bytes != sizeof(SharedTensorControl)) {
     refuse_handle(fmt::format("names {} bytes of shared state, expected {}", words->control.bytes,
@@ -190,7 +190,7 @@ LayoutPtr layout_of(const SharedTensorWords& words) {
     layout = make_layout(all_dtypes[words.dtype], std::span(words.sizes).first(rank),
                          std::span(words.strides).first(rank));
   } catch (const Error& error) {
-    refuse_handle(fmt::format("describes an impossible tensor ({})", error.what()));
+    refuse_handle(fmt::format("names an impossible tensor ({})", error.what()));
   }
   const std::size_t element = size_of(layout->dtype());
   if (words.offset % element != 0) {

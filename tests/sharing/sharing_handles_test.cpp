@@ -109,9 +109,9 @@ TEST(SharedHandles, AreComparedWithTheMemoryThatIsOpen) {
     expect_refusal("element type 77", [](Words& words) { words.dtype = 77; });
     expect_refusal("9 dimensions", [](Words& words) { words.rank = max_dimensions + 1; });
     expect_refusal("device -1", [](Words& words) { words.device = -1; });
-    expect_refusal("describes an impossible tensor (Layout: strides[0] is -1",
+    expect_refusal("an impossible tensor (Layout: strides[0] is -1",
                    [](Words& words) { words.strides[0] = -1; });
-    expect_refusal("describes an impossible tensor (Layout: sizes", [](Words& words) {
+    expect_refusal("an impossible tensor (Layout: sizes", [](Words& words) {
       words.sizes[0] = words.strides[0] = std::numeric_limits<std::int64_t>::max();
     });
     expect_refusal("bytes of shared state", [](Words& words) { words.control.bytes = 4096; });
