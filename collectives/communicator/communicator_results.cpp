@@ -229,7 +229,7 @@ std::vector<Tensor> CommunicatorCollectives::results_of_root(Collective collecti
   return made_for_root(*impl_->context, coalesced(collective), op, MemberOperands::lists(inputs), root);
 }
 
-std::vector<Tensor> CommunicatorCollectives::told_broadcast(const Tensor& tensor, int root) {
+std::vector<Tensor> CommunicatorCollectives::broadcast_with_sizes(const Tensor& tensor, int root) {
   const Told told =
       hear_of(*impl_->context, Collective::broadcast, Named::one("tensor", tensor), root).front();
   return having_told(*impl_->context, Collective::broadcast, [&] {
@@ -241,7 +241,7 @@ std::vector<Tensor> CommunicatorCollectives::told_broadcast(const Tensor& tensor
   });
 }
 
-std::vector<std::vector<Tensor>> CommunicatorCollectives::told_broadcast_coalesced(
+std::vector<std::vector<Tensor>> CommunicatorCollectives::broadcast_coalesced_with_sizes(
     const std::vector<Tensor>& tensors, int root) {
   const std::vector<Told> told =
       hear_of(*impl_->context, coalesced(Collective::broadcast), Named{"tensors", tensors}, root);
@@ -256,7 +256,7 @@ std::vector<std::vector<Tensor>> CommunicatorCollectives::told_broadcast_coalesc
   });
 }
 
-std::vector<Tensor> CommunicatorCollectives::told_scatter(const Tensor& tensor, int root, int dim) {
+std::vector<Tensor> CommunicatorCollectives::scatter_with_sizes(const Tensor& tensor, int root, int dim) {
   TeamContext& context = *impl_->context;
   const Arguments arguments(context.require_own_process().runtime(), name_of(Collective::scatter));
   const bool is_owner = root >= 0 &&
@@ -279,7 +279,7 @@ std::vector<Tensor> CommunicatorCollectives::told_scatter(const Tensor& tensor, 
   });
 }
 
-Tensor CommunicatorCollectives::told_gather(TensorList tensors, int root, int dim) {
+Tensor CommunicatorCollectives::gather_with_sizes(TensorList tensors, int root, int dim) {
   TeamContext& context = *impl_->context;
   std::vector<std::int64_t> sizes;
   std::optional<std::size_t> owner;

@@ -257,22 +257,22 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// the call. So it is with `scatter` and `gather`. None of them can be captured: Error(unsupported).
   template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> broadcast(const Operand& tensor, Root root) {
-    return told_broadcast(tensor, static_cast<int>(root));
+    return broadcast_with_sizes(tensor, static_cast<int>(root));
   }
   template <std::same_as<std::vector<Tensor>> Operands, std::integral Root>
   [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(const Operands& tensors, Root root) {
-    return told_broadcast_coalesced(tensors, static_cast<int>(root));
+    return broadcast_coalesced_with_sizes(tensors, static_cast<int>(root));
   }
   /// Part m is member m's: ceil(size / members) along `dim` each, the last smaller, empty ones where nothing
   /// is left, as those of `tutti::scatter`. One for each local member.
   template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
-    return told_scatter(tensor, static_cast<int>(root), dim);
+    return scatter_with_sizes(tensor, static_cast<int>(root), dim);
   }
   /// Returns the joined tensor at the root, and an undefined one in processes without it.
   template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor gather(const Operands& tensors, Root root, int dim = 0) {
-    return told_gather(each(tensors), static_cast<int>(root), dim);
+    return gather_with_sizes(each(tensors), static_cast<int>(root), dim);
   }
 
  private:
@@ -319,10 +319,11 @@ class TUTTI_EXPORT CommunicatorCollectives {
   Tensor result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root);
   std::vector<Tensor> results_of_root(Collective collective, const ReduceOp& op, TensorLists inputs,
                                       int root);
-  std::vector<Tensor> told_broadcast(const Tensor& tensor, int root);
-  std::vector<std::vector<Tensor>> told_broadcast_coalesced(const std::vector<Tensor>& tensors, int root);
-  std::vector<Tensor> told_scatter(const Tensor& tensor, int root, int dim);
-  Tensor told_gather(TensorList tensors, int root, int dim);
+  std::vector<Tensor> broadcast_with_sizes(const Tensor& tensor, int root);
+  std::vector<std::vector<Tensor>> broadcast_coalesced_with_sizes(const std::vector<Tensor>& tensors,
+                                                                  int root);
+  std::vector<Tensor> scatter_with_sizes(const Tensor& tensor, int root, int dim);
+  Tensor gather_with_sizes(TensorList tensors, int root, int dim);
 
   std::unique_ptr<Impl> impl_;
 };

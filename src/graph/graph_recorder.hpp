@@ -37,7 +37,7 @@ class GraphRecorder {
   Runtime& runtime_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const backend::StreamRef origin_;
-  LateReleases::Ones retirement_{1};
+  LateReleases::ReleaseList retirement_{1};
   std::shared_ptr<GraphResources> resources_;
   std::optional<PrivatePool::Use> use_;
   bool is_open_ = false;

@@ -21,8 +21,8 @@ class RandomDraws;
 class LaunchableGraph {
  public:
   /// Takes over `graph`, whose resources are those of `retirement`.
-  LaunchableGraph(Runtime& runtime, backend::GraphHandle graph, int device, LateReleases::Ones retirement,
-                  std::shared_ptr<GraphResources> resources)
+  LaunchableGraph(Runtime& runtime, backend::GraphHandle graph, int device,
+                  LateReleases::ReleaseList retirement, std::shared_ptr<GraphResources> resources)
       : runtime_(runtime),
         generation_(runtime.generation()),
         graph_(graph),
@@ -57,10 +57,10 @@ class LaunchableGraph {
   const std::uint64_t generation_;  ///< of the devices
   backend::GraphHandle graph_;
   int device_;
-  LateReleases::Ones retirement_;  ///< one, with the streams it was launched on
-  PooledEvent passed_;             ///< recorded behind the last launch, if there is one
-  bool has_launched_ = false;      ///< and so recorded it
-  backend::StreamRef latest_;      ///< where it did
+  LateReleases::ReleaseList retirement_;  ///< one, with the streams it was launched on
+  PooledEvent passed_;                    ///< recorded behind the last launch, if there is one
+  bool has_launched_ = false;             ///< and so recorded it
+  backend::StreamRef latest_;             ///< where it did
   std::shared_ptr<GraphResources> resources_;
 };
 

@@ -150,7 +150,7 @@ class OpenedStorage final : public Storage {
   LateReleases& late_releases_;
   const ForkMark fork_mark_;
   std::mutex mutex_;
-  LateReleases::Ones last_;
+  LateReleases::ReleaseList last_;
 };
 
 const Tensor& shareable(const Tensor& tensor) {

@@ -206,12 +206,12 @@ bool PluggedAllocator::is_delayed(OneFreed& freed) noexcept {
       return runtime_.backend().is_capturing(user);
     };
     if (std::ranges::none_of(users, is_captured)) return false;
-    LateReleases::Ones ones(1);
+    LateReleases::ReleaseList releases(1);
     auto kept = std::make_shared<OneFreed>();
-    ones.front().resource = kept;
-    ones.front().streams = std::exchange(users, {});
+    releases.front().resource = kept;
+    releases.front().streams = std::exchange(users, {});
     kept->splice(kept->end(), freed);
-    late_releases_.add_marked(std::move(ones));
+    late_releases_.add_marked(std::move(releases));
     return true;
   } catch (const std::exception&) {
     return false;  // a device in trouble, which does nothing more with the memory, or no memory to wait

@@ -19,22 +19,22 @@ LateReleases::~LateReleases() {
   release_all();
 }
 
-void LateReleases::add(Ones&& ones) noexcept {
+void LateReleases::add(ReleaseList&& releases) noexcept {
   const std::lock_guard lock(mutex_);
-  ones_.splice(ones_.end(), ones);
-  has_any_.store(!ones_.empty(), std::memory_order_release);
+  releases_.splice(releases_.end(), releases);
+  has_any_.store(!releases_.empty(), std::memory_order_release);
 }
 
-void LateReleases::add_marked(Ones&& ones) noexcept {
-  for (One& one : ones)
+void LateReleases::add_marked(ReleaseList&& releases) noexcept {
+  for (One& one : releases)
     std::erase_if(one.streams, [&](backend::StreamRef stream) { return try_mark(one, stream); });
-  add(std::move(ones));
+  add(std::move(releases));
 }
 
 void LateReleases::release_all() {
-  Ones released;  // destroyed outside the lock: their destructors may come back here
+  ReleaseList released;  // destroyed outside the lock: their destructors may come back here
   const std::lock_guard lock(mutex_);
-  released.swap(ones_);
+  released.swap(releases_);
   has_any_.store(false, std::memory_order_relaxed);
 }
 
@@ -61,10 +61,10 @@ void LateReleases::settle(Settling how) {
 }
 
 void LateReleases::retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource) {
-  auto ones = std::make_unique<Ones>(1);
-  ones->front().resource = std::move(resource);
-  const std::shared_ptr<void> handle(static_cast<void*>(ones.release()), [this](void* object) {
-    const std::unique_ptr<Ones> owner(static_cast<Ones*>(object));
+  auto releases = std::make_unique<ReleaseList>(1);
+  releases->front().resource = std::move(resource);
+  const std::shared_ptr<void> handle(static_cast<void*>(releases.release()), [this](void* object) {
+    const std::unique_ptr<ReleaseList> owner(static_cast<ReleaseList*>(object));
     add(std::move(*owner));
   });
   backend_.retain_until_graph_destroyed(stream, handle);
@@ -73,14 +73,14 @@ void LateReleases::retain_in_graph(backend::StreamRef stream, std::shared_ptr<vo
 bool LateReleases::release_some() {
   // They are no part of what this thread captures.
   const OpenCapture of_no_graph(GraphPool::none);
-  Ones released;  // as above
+  ReleaseList released;  // as above
   const std::lock_guard lock(mutex_);
-  for (auto one = ones_.begin(); one != ones_.end();) {
+  for (auto one = releases_.begin(); one != releases_.end();) {
     const auto next = std::next(one);
-    if (has_come(*one)) released.splice(released.end(), ones_, one);
+    if (has_come(*one)) released.splice(released.end(), releases_, one);
     one = next;
   }
-  has_any_.store(!ones_.empty(), std::memory_order_relaxed);
+  has_any_.store(!releases_.empty(), std::memory_order_relaxed);
   return !released.empty();
 }
 

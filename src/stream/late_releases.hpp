@@ -28,15 +28,15 @@ class LateReleases final : public RuntimePart {
     std::vector<PooledEvent> marks;           ///< recorded by its owner: these come first, too
   };
   /// Made by its owner beforehand, so that to hand it over takes no memory.
-  using Ones = std::list<One>;
+  using ReleaseList = std::list<One>;
 
   explicit LateReleases(Runtime& runtime);
   ~LateReleases() override;
 
-  void add(Ones&& ones) noexcept;
+  void add(ReleaseList&& releases) noexcept;
   /// As `add`, from a thread that may enter the backend: work that its streams get from now on is not waited
   /// for, and they may be destroyed.
-  void add_marked(Ones&& ones) noexcept;
+  void add_marked(ReleaseList&& releases) noexcept;
   /// Lets go of what may go, and waits for nothing; returns whether anything has gone. Called by the
   /// library's calls from ordinary threads. Costs one atomic load when there is nothing.
   bool release() {
@@ -65,7 +65,7 @@ class LateReleases final : public RuntimePart {
   backend::Backend& backend_;
   EventPool& events_;
   std::mutex mutex_;
-  Ones ones_;
+  ReleaseList releases_;
   /// Read at every hit of the allocators: apart from what is written more often.
   alignas(cache_line_bytes) std::atomic<bool> has_any_ = false;
 };

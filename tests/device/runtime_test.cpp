@@ -237,8 +237,8 @@ TEST(Runtime, OrdersStreamsFromManyThreadsWithFewEvents) {
   EXPECT_EQ(&runtime, &Runtime::get());
 }
 
-LateReleases::Ones late(std::shared_ptr<void> resource) {
-  LateReleases::Ones ones(1);
+LateReleases::ReleaseList late(std::shared_ptr<void> resource) {
+  LateReleases::ReleaseList ones(1);
   ones.front().resource = std::move(resource);
   return ones;
 }
@@ -274,7 +274,7 @@ TEST(Runtime, LetsGoOfResourcesWhenTheirStreamsHavePassed) {
   const std::weak_ptr<int> watched = resource;
   StreamGate gate(stream);
   StreamGate other_gate(other);
-  LateReleases::Ones ones = late(std::move(resource));
+  LateReleases::ReleaseList ones = late(std::move(resource));
   ones.front().streams = {StreamAccess::ref(stream)};
   ones.front().marks.emplace_back(runtime.part<EventPool>(), 0);
   runtime.backend().record_event(ones.front().marks.front().handle(), StreamAccess::ref(other));
