@@ -19,8 +19,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-
 class RecordingKeeper final : public GraphPoolKeeper {
  public:
   void add_graph_pool(GraphPool keeper) override { added.push_back(keeper); }
@@ -66,8 +64,7 @@ class ScarceMemory {
  public:
   ScarceMemory() {
     empty_cache();
-    set_per_process_memory_fraction(
-        static_cast<double>(64 * mebibyte) / static_cast<double>(mem_get_info(0).total), 0);
+    set_per_process_memory_fraction(static_cast<double>(64 << 20) / static_cast<double>(mem_get_info(0).total), 0);
   }
   ScarceMemory(const ScarceMemory&) = delete;
   ScarceMemory& operator=(const ScarceMemory&) = delete;
@@ -76,7 +73,7 @@ class ScarceMemory {
 
 TEST(Allocators, AskReclaimersBeforeTheyRefuse) {
   const ScarceMemory scarce;
-  const auto make = [] { return empty({40 * mebibyte}, {.dtype = DType::uint8, .device = 0}); };
+  const auto make = [] { return empty({40 << 20}, {.dtype = DType::uint8, .device = 0}); };
   const std::shared_ptr<Reclaimers>& reclaimers = Runtime::get().part<Allocators>().reclaimers();
   Hoard hoard;
   reclaimers->add(hoard);
