@@ -5,6 +5,7 @@
 #include "support/machines/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "support/values/test_tensor.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/persistent.hpp"
 
 #include <optional>
