@@ -50,9 +50,18 @@ void Allocators::add_graph_pool(GraphPool graph_pool) {
 
 void Allocators::close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept {
   for (const auto& allocator : by_device_) allocator->close_graph_pool(graph_pool, work);
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(graph_pools_, graph_pool);
+  }
+  // Keepers are told without the lock: what they free may call functions of the program.
+  for (std::size_t next = 0; GraphPoolKeeper* const keeper = keeper_at(next); ++next)
+    keeper->close_graph_pool(graph_pool);
+}
+
+GraphPoolKeeper* Allocators::keeper_at(std::size_t index) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(graph_pools_, graph_pool);
-  for (GraphPoolKeeper* const keeper : keepers_) keeper->close_graph_pool(graph_pool);
+  return index < keepers_.size() ? keepers_[index] : nullptr;
 }
 
 void Allocators::add_keeper(GraphPoolKeeper& keeper) {

@@ -82,6 +82,9 @@ class Allocators final : public RuntimePart {
   void require_unused() override;
 
  private:
+  /// Returns nullptr behind the last one.
+  [[nodiscard]] GraphPoolKeeper* keeper_at(std::size_t index) noexcept;
+
   LateReleases& late_releases_;
   SegmentIndex segments_;
   std::vector<std::unique_ptr<CachingAllocator>> by_device_;

@@ -64,7 +64,8 @@ class ScarceMemory {
  public:
   ScarceMemory() {
     empty_cache();
-    set_per_process_memory_fraction(static_cast<double>(64 << 20) / static_cast<double>(mem_get_info(0).total), 0);
+    set_per_process_memory_fraction(
+        static_cast<double>(64 << 20) / static_cast<double>(mem_get_info(0).total), 0);
   }
   ScarceMemory(const ScarceMemory&) = delete;
   ScarceMemory& operator=(const ScarceMemory&) = delete;
