@@ -18,7 +18,7 @@ install(
   COMPONENT tools
 )
 install(
-  FILES perf/compare/command.py perf/compare/programs.py perf/compare/whole_file.py
+  FILES perf/compare/command.py perf/compare/programs.py
   DESTINATION ${tutti_scripts}
   COMPONENT tools
 )

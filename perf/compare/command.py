@@ -4,8 +4,7 @@
 import os
 import sys
 import tempfile
-
-from whole_file import WholeFile
+from pathlib import Path
 
 INTERRUPTED = 130
 
@@ -22,13 +21,14 @@ class ResultFile:
     """A file that an option names, written at the end: fails before any work is done if it cannot be. None is none."""
 
     def __init__(self, option, path):
-        self.option, self.path, self.file = option, path, None
+        self.option, self.path = option, path
         if path is not None:
-            self.file = self.attempt(lambda: WholeFile(path))
+            self.attempt(lambda: open(path, "ab").close())
 
     def write(self, content):
-        if self.file:
-            self.attempt(lambda: self.file.write(content))
+        if self.path is not None:
+            content = content.encode() if isinstance(content, str) else content
+            self.attempt(lambda: Path(self.path).write_bytes(content))
 
     def attempt(self, work):
         try:
