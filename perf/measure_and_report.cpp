@@ -143,7 +143,6 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
     if (results.failure.empty()) {  // else others may be missing
       const std::vector<DeviceHealth> healths = session.watch().finish(processes);
       for (std::size_t i = 0; i < healths.size(); ++i) results.job.members[i].health = healths[i];
-      if (options.reports_memory) results.memory = session.memory();
     }
     keep();
   });

@@ -4,7 +4,6 @@
 #include "perf/measure/baseline.hpp"
 #include "perf/options/options.hpp"
 #include "perf/session/job.hpp"
-#include "perf/session/memory_report.hpp"
 #include "perf/session/provenance.hpp"
 #include "perf/session/timing.hpp"
 #include "tutti/topology.hpp"
@@ -118,8 +117,7 @@ struct Results {
   std::vector<std::string> peer_modes;  ///< each with what it means
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
-  std::optional<Baseline> baseline;    ///< that rows are compared with; of the rank that prints
-  std::optional<MemoryReport> memory;  ///< where it is asked for
+  std::optional<Baseline> baseline;  ///< that rows are compared with; of the rank that prints
   bool interrupted = false;
   std::string failure;  ///< what ended the run early; empty: nothing did
 

@@ -100,6 +100,7 @@ constexpr Foreign foreign[] = {
     {"-z,--blocking", "the time from a call to its completion is shown by --latency"},
     {"-y,--stream_null", "every device has one stream of its own, always"},
     {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
+    {"-M,--memory", "the memory that is taken is shown by nvidia-smi"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
     {"-V,--device_cta_count", "NCCL is measured by its host calls alone (--peer nccl)"},
@@ -219,8 +220,6 @@ void declare(CLI::App& app, std::vector<std::string>& words) {
   check.value("-c,--check", "N", "compare every element on every device (default 1); 0: do not");
   check.value("-S,--report_timestamps", "N",
               "1: a row ends with when it was measured (default 0); files always have it");
-  check.value("-M,--memory", "N",
-              "1: report the memory that buffers, communicator and the rest take (default 0)");
   check.value("-J,--output_file", "FILE", "write all figures as JSON");
   check.value("--baseline", "FILE",
               "compare with what -J has written before: rows have the change in per cent, and the "

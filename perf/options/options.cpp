@@ -249,7 +249,6 @@ void parse_report(const TypedOptions& typed, Options& options) {
   }
   options.shows_spread = typed.number("-I", 0, 1) == 1;
   options.shows_timestamps = typed.number("-S", 0, 1) == 1;
-  options.reports_memory = typed.number("-M", 0, 1) == 1;
   options.json_file = typed.text("-J");
   if (options.command == Command::measure) return;
   for (const auto& [option, file] : {std::pair{"-J writes", &options.json_file},

@@ -101,22 +101,6 @@ Json start_up_of(const Job& job) {
           {"first_collective", job.start_up->first_collective}};
 }
 
-Json memory_of(const Job& job) {
-  if (!job.memory) return nullptr;
-  Json memory = {{"created", job.memory->created}, {"with_nccl", nullptr}};
-  if (job.memory->with_nccl) memory["with_nccl"] = *job.memory->with_nccl;
-  return memory;
-}
-
-Json report_of(const std::optional<MemoryReport>& memory) {
-  if (!memory) return nullptr;
-  return {{"total", memory->total},
-          {"taken", memory->taken},
-          {"in_use", memory->in_use},
-          {"reserved", memory->reserved},
-          {"elsewhere", memory->elsewhere}};
-}
-
 Json links_of(const Topology& topology) {
   Json links = Json::array();
   for (const std::vector<PeerLink>& row : topology.peers) {
@@ -187,8 +171,6 @@ Json circumstances_of(const Options& options, const Results& results) {
                    {"hosts", results.job.hosts()},
                    {"members", members_of(results.job)},
                    {"start_up_ms", start_up_of(results.job)},
-                   {"communicator_memory", memory_of(results.job)},
-                   {"memory", report_of(results.memory)},
                    {"backend", name_of(results.topology.backend)},
                    {"nccl", results.topology.nccl},
                    {"nccl_library", text_or_null(results.provenance.nccl_library)},

@@ -16,12 +16,11 @@ namespace tutti::perf {
 ///
 /// `mode` is "single_process" or "ranks". `members` are all devices that take part, each with its rank and
 /// host, its clocks, power and temperature before and after, and what throttled it meanwhile (all null of
-/// virtual ones); `devices` and `links` are those that the process which writes sees. `start_up_ms` and
-/// `communicator_memory` (bytes of the device where it takes most; `with_nccl` is null where NCCL would carry
-/// nothing) are null in one process. Of each measurement `ranks` has every rank's median time, which rank was
-/// slowest, and its time over the fastest one's; null for a single rank. `cv` is a coefficient of variation.
-/// The `root` of an operation that has none is -1. A `rows` entry is of tutti or of a peer (`by`); what it
-/// does not have, `in_place` for instance, is null. `not_measured` says what was left out, and why.
+/// virtual ones); `devices` and `links` are those that the process which writes sees. `start_up_ms` is null
+/// in one process. Of each measurement `ranks` has every rank's median time, which rank was slowest, and its
+/// time over the fastest one's; null for a single rank. `cv` is a coefficient of variation. The `root` of an
+/// operation that has none is -1. A `rows` entry is of tutti or of a peer (`by`); what it does not have,
+/// `in_place` for instance, is null. `not_measured` says what was left out, and why.
 [[nodiscard]] std::string to_json(const Options& options, const Results& results,
                                   const std::vector<std::string>& command_line);
 

@@ -98,26 +98,13 @@ std::string format_devices(const Results& results) {
                      kind);
 }
 
-/// Rounded up.
-std::size_t mebibytes(std::size_t bytes) {
-  return (bytes + (std::size_t{1} << 20U) - 1) >> 20U;
-}
-
 /// What starting took.
 std::string format_start(const Job& job) {
-  std::string text;
-  if (job.start_up) {
-    text += fmt::format(
-        "start-up: devices ready {:.1f} ms after ranks have met, communicator {:.1f} ms, first collective "
-        "complete {:.1f} ms after\n",
-        job.start_up->devices, job.start_up->communicator, job.start_up->first_collective);
-  }
-  if (job.memory) {
-    text += fmt::format("memory of the communicator: {} MiB per device", mebibytes(job.memory->created));
-    if (job.memory->with_nccl) text += fmt::format(" ({} MiB with NCCL)", mebibytes(*job.memory->with_nccl));
-    text += "\n";
-  }
-  return text;
+  if (!job.start_up) return "";
+  return fmt::format(
+      "start-up: devices ready {:.1f} ms after ranks have met, communicator {:.1f} ms, first collective "
+      "complete {:.1f} ms after\n",
+      job.start_up->devices, job.start_up->communicator, job.start_up->first_collective);
 }
 
 /// The first devices of a topology.
@@ -290,7 +277,6 @@ std::string format_footer(const Results& results, const Options& options) {
   } else {
     text += "# wrong elements: not checked\n";
   }
-  if (results.memory) text += format_memory(*results.memory);
   text += format_throttled(results.job);
   text += format_slowest(results, options.headline);
   if (results.baseline) text += format_baseline(results, options);

@@ -4,7 +4,6 @@
 #include "perf/operations/operation.hpp"
 #include "perf/session/device_watch.hpp"
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,12 +28,6 @@ struct StartUp {
   double first_collective = 0.0;  ///< from when the ranks have met until one is complete
 };
 
-/// What a communicator takes of its devices, in bytes, on the one where it takes most.
-struct CommunicatorMemory {
-  std::size_t created = 0;               ///< once it is there
-  std::optional<std::size_t> with_nccl;  ///< once NCCL has carried a call; nothing where it would carry none
-};
-
 /// The processes of a run and their devices.
 struct Job {
   Mode mode = Mode::single_process;
@@ -42,8 +35,7 @@ struct Job {
   int groups = 1;  ///< of consecutive ranks, which measure at the same time
   int devices_per_rank = 1;
   std::vector<MemberDevice> members;
-  std::optional<StartUp> start_up;           ///< of ranks
-  std::optional<CommunicatorMemory> memory;  ///< of ranks
+  std::optional<StartUp> start_up;  ///< of ranks
 
   [[nodiscard]] int ranks_of_group() const noexcept { return ranks / groups; }
   [[nodiscard]] int group_of(int rank) const noexcept { return rank / ranks_of_group(); }

@@ -4,7 +4,6 @@
 #include "perf/processes/usage_error.hpp"
 #include "perf/session/device_choice.hpp"
 #include "perf/session/library_start.hpp"
-#include "perf/session/memory_taken.hpp"
 #include "perf/session/provenance.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -20,8 +19,6 @@ namespace tutti::perf {
 namespace {
 
 constexpr int most_buffer_sets = 32;
-/// Of the call in which NCCL starts. Larger ones go no other way.
-constexpr std::size_t most_bytes_of_a_trial = std::size_t{64} << 20U;
 
 }  // namespace
 
@@ -46,13 +43,12 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   set_device(members_.local.front().index());  // device 0 may be another rank's
   gather_members();
   watch_ = std::make_unique<DeviceWatch>(members_.local);
-  memory_watch_.emplace(members_.local);
   settings_.devices = members_.local;
   settings_.transport = options.collective.transport;
   settings_.determinism = options.collective.determinism;
   settings_.multiprocessors = options.collective.multiprocessors;
   if (processes.are_ranks()) {
-    join_ranks(options);
+    join_ranks();
   } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
     join_local_devices();
   }
@@ -118,10 +114,8 @@ void Session::join_local_devices() {
   }
 }
 
-void Session::join_ranks(const Options& options) {
+void Session::join_ranks() {
   for (const Device device : members_.local) tutti::synchronize(device.index());  // makes CUDA's context
-  MemoryTaken taken(members_.local, processes_);
-  taken.start();
   const double before = processes_.milliseconds_since_start();
   try {
     join();
@@ -131,35 +125,14 @@ void Session::join_ranks(const Options& options) {
     throw;
   }
   const double joined = processes_.milliseconds_since_start();
-  taken.stop();
-  job_.memory = CommunicatorMemory{.created = taken.most(), .with_nccl = {}};
 
-  const auto reduce = [&](std::int64_t count) {
-    std::vector<Tensor> numbers;
-    for (const Device device : members_.local) numbers.push_back(ones({count}, {.device = device}));
-    synchronize();
-    taken.start();
-    members_.communicator->all_reduce_add(numbers, numbers);
-    synchronize();
-    const double complete = processes_.milliseconds_since_start();
-    taken.stop();
-    return complete;
-  };
-  std::array times{before, joined - before, reduce(1)};
+  std::vector<Tensor> numbers;
+  for (const Device device : members_.local) numbers.push_back(ones({1}, {.device = device}));
+  members_.communicator->all_reduce_add(numbers, numbers);
+  synchronize();
+  std::array times{before, joined - before, processes_.milliseconds_since_start()};
   processes_.maximum(times);
   job_.start_up = StartUp{.devices = times[0], .communicator = times[1], .first_collective = times[2]};
-  const std::size_t bytes = std::min(options.sizes.end, most_bytes_of_a_trial);
-  if (options.command == Command::measure && nccl_would_carry(bytes)) {
-    static_cast<void>(reduce(static_cast<std::int64_t>(bytes / sizeof(float))));
-    job_.memory->with_nccl = taken.most();
-  }
-}
-
-/// An all_reduce of so many bytes.
-bool Session::nccl_would_carry(std::size_t bytes) const {
-  return topology_.backend == BackendKind::cuda &&
-         members_.communicator->explain({.collective = Collective::all_reduce, .bytes = bytes})
-             .starts_with("transport: nccl\n");
 }
 
 void Session::synchronize() const {

@@ -6,7 +6,6 @@
 #include "perf/processes/processes.hpp"
 #include "perf/session/device_watch.hpp"
 #include "perf/session/job.hpp"
-#include "perf/session/memory_report.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/topology.hpp"
@@ -30,8 +29,6 @@ class Session {
   [[nodiscard]] Processes& processes() const noexcept { return processes_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const Members& members() const noexcept { return members_; }
-  /// What has been taken since there is a session. Collective.
-  [[nodiscard]] MemoryReport memory() const { return memory_watch_->report(processes_); }
   /// With the communicator only if the operation is a communicator's.
   [[nodiscard]] Members members_of(const Operation& operation) const;
   /// Why the operation cannot be had here; empty if it can.
@@ -69,8 +66,7 @@ class Session {
 
  private:
   void choose_devices(const Options& options);
-  void join_ranks(const Options& options);
-  [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
+  void join_ranks();
   void join_local_devices();
   /// All ranks, and in groups if there are several.
   void join();
@@ -83,7 +79,6 @@ class Session {
   std::vector<Stream> streams_;
   CommunicatorOptions settings_;
   std::unique_ptr<DeviceWatch> watch_;
-  std::optional<MemoryWatch> memory_watch_;
   mutable std::mutex communicators_;  ///< held where they are made, ended and aborted
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Communicator> group_;  ///< of this rank, if there are several

@@ -137,9 +137,26 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
 }
 
 TEST(PerfOptions, WhatMeasuresNothingHasNoUseOfWhatMeasurementsHave) {
-  for (const char* const option : {"-b",        "-e", "-i", "-f", "-n", "-w", "-m", "-N",     "-T",
-                                   "-u",        "-a", "-I", "-K", "-S", "-M", "-G", "--peer", "--repetitions",
-                                   "--results", "-c", "-R"}) {
+  for (const char* const option : {"-b",
+                                   "-e",
+                                   "-i",
+                                   "-f",
+                                   "-n",
+                                   "-w",
+                                   "-m",
+                                   "-N",
+                                   "-T",
+                                   "-u",
+                                   "-a",
+                                   "-I",
+                                   "-K",
+                                   "-S",
+                                   "-G",
+                                   "--peer",
+                                   "--repetitions",
+                                   "--results",
+                                   "-c",
+                                   "-R"}) {
     for (const bool explains : {true, false}) {
       const std::string message = usage_error_of([&] {
         static_cast<void>(explains ? parsed({"explain", "broadcast", "1M", option, "1"})

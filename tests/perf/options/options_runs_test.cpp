@@ -18,20 +18,18 @@ TEST(PerfOptionsRuns, AreOneCycleOfSingleCallsOnAlignedMemoryUnlessSaidOtherwise
   EXPECT_EQ(options.calls_of_a_launch, 1);
   EXPECT_EQ(options.first_element, 0);
   EXPECT_EQ(options.groups, 1);
-  EXPECT_FALSE(options.reports_memory);
 }
 
 TEST(PerfOptionsRuns, HaveTheNamesOfNcclTests) {
   const std::initializer_list<const char*> forms[] = {
-      {"broadcast", "-N", "0", "-T", "5", "-m", "4", "-u", "3", "-M", "1"},
-      {"broadcast", "--run_cycles=0", "--timeout=5", "--agg_iters=4", "--unalign=3", "--memory=1"}};
+      {"broadcast", "-N", "0", "-T", "5", "-m", "4", "-u", "3"},
+      {"broadcast", "--run_cycles=0", "--timeout=5", "--agg_iters=4", "--unalign=3"}};
   for (const std::initializer_list<const char*> words : forms) {
     const Options options = parsed(words);
     EXPECT_EQ(options.cycles, 0);
     EXPECT_EQ(options.row_timeout, std::chrono::seconds(5));
     EXPECT_EQ(options.calls_of_a_launch, 4);
     EXPECT_EQ(options.first_element, 3);
-    EXPECT_TRUE(options.reports_memory);
   }
   EXPECT_EQ(parsed({"broadcast", "--groups", "2"}, Mode::ranks).groups, 2);
 }
@@ -45,7 +43,6 @@ TEST(PerfOptionsRuns, WhatDoesNotGoTogetherIsRefused) {
       {{"broadcast", "-N", "-1"}, Mode::single_process, "-N: '-1'"},
       {{"broadcast", "-T", "soon"}, Mode::single_process, "-T: 'soon'"},
       {{"broadcast", "-m", "0"}, Mode::single_process, "-m: '0'"},
-      {{"broadcast", "-M", "2"}, Mode::single_process, "-M: '2'"},
       {{"broadcast", "-m", "2", "--results", "new"},
        Mode::single_process,
        "-m 2 and --results new exclude each other"},

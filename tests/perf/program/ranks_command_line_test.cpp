@@ -169,10 +169,6 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
   EXPECT_GT(document["start_up_ms"]["communicator"], 0.0);
   EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["devices"]);
   EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["communicator"]);
-  EXPECT_NE(outcome.out.find("# memory of the communicator: "), std::string::npos) << outcome.out;
-  EXPECT_GT(document["communicator_memory"]["created"], 0);
-  EXPECT_LE(document["communicator_memory"]["created"], 64U << 20U);
-  EXPECT_TRUE(document["communicator_memory"]["with_nccl"].is_null());
   EXPECT_TRUE(document["not_measured"].empty());
   // Three sizes of: four operations with four roots, two of those with two dimensions as well, and twelve
   // without roots; and a barrier.

@@ -94,16 +94,5 @@ TEST(PerfRuns, OperandsThatBeginOffAlignmentAreRight) {
   EXPECT_EQ(off.document["summary"]["wrong"], 0);
 }
 
-TEST(PerfRuns, MemoryIsReportedWhereItIsAskedFor) {
-  const Written reported = run({"broadcast", "-b", "1M", "-e", "1M", "-n", "1", "-M", "1"});
-  EXPECT_EQ(reported.outcome.status, all_right) << reported.outcome.error;
-  EXPECT_NE(reported.outcome.out.find("# memory, MiB on the device with most: "), std::string::npos);
-  const auto& memory = reported.document["memory"];
-  EXPECT_GE(memory["in_use"], 1 << 20U);
-  EXPECT_GE(memory["reserved"], memory["in_use"]);
-  EXPECT_GE(memory["total"], memory["taken"]);
-  EXPECT_TRUE(run({"broadcast", "-b", "1K", "-e", "1K", "-n", "1"}).document["memory"].is_null());
-}
-
 }  // namespace
 }  // namespace tutti::perf

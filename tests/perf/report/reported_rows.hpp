@@ -53,8 +53,7 @@ inline Results results_of_ranks() {
                  .ranks = 2,
                  .devices_per_rank = 2,
                  .members = {},
-                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0},
-                 .memory = CommunicatorMemory{.created = (43U << 20U) - 1, .with_nccl = 700U << 20U}};
+                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0}};
   for (int member = 0; member < 4; ++member) {
     results.job.members.push_back(
         {member / 2, "node" + std::to_string(member / 2), 100 + member / 2, member % 2, "a device", ""});
