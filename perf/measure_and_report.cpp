@@ -12,7 +12,6 @@
 #include "perf/report/result_file.hpp"
 #include "perf/report/table.hpp"
 #include "perf/report/table_printer.hpp"
-#include "perf/report/width.hpp"
 #include "perf/session/provenance.hpp"
 #include "perf/session/session.hpp"
 #include "tutti/error.hpp"
@@ -111,8 +110,8 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
 
   session.watch().start();
   watch_interrupts();
-  const Columns columns(options, peer != nullptr, table_width(processes.are_ranks()));
-  output.print(format_header(options, results, columns));
+  const Columns columns(options, peer != nullptr);
+  output.print(format_header(options, results));
   TablePrinter printer(options, output, columns,
                        json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
   const auto keep = [&] {

@@ -7,7 +7,6 @@
 #include "perf/options/help_text.hpp"
 #include "perf/options/manual.hpp"
 #include "perf/processes/usage_error.hpp"
-#include "perf/report/width.hpp"
 #include "tutti/version.hpp"
 
 #include <CLI/CLI.hpp>
@@ -52,8 +51,7 @@ parts of a whole (scatter, all_gather and the like), times 2(n-1)/n for all_redu
 u = n(n+1)/2 units, and algbw itself otherwise.
 
 A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
-carried them. On a terminal columns that there is no room for are left out, of a table as wide as COLUMNS says, or as
-the terminal is: first those of one value in all rows, which the head tells. In pipes and files all are there.
+carried them.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
@@ -260,7 +258,7 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
   CLI::App app(fmt::format(description, operation_names()), "tutti-perf");
   TypedOptions typed;
   declare(app, typed.words);
-  app.formatter(std::make_shared<HelpText>(text_width()));
+  app.formatter(std::make_shared<HelpText>());
   try {
     app.parse(argc, argv);
     for (const std::string& word : app.remaining()) {

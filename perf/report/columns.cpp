@@ -13,9 +13,6 @@
 namespace tutti::perf {
 namespace {
 
-/// The turn of columns that are never left out.
-constexpr std::size_t stays = 100;
-
 /// The largest payload of a run, in bytes.
 std::size_t largest_payload(const Options& options) {
   std::size_t largest = 0;
@@ -46,86 +43,77 @@ std::string format_figure(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-Columns::Columns(const Options& options, bool has_peer, std::size_t width)
+Columns::Columns(const Options& options, bool has_peer)
     : results_(options.results), columns_(identifying(options)) {
-  const auto add = [this](Group group, std::string_view title, std::string_view unit, std::size_t width_of_it,
-                          std::size_t turn, std::function<std::string(const Row&)> value) {
-    columns_.push_back({group, title, unit, width_of_it, turn, "", std::move(value)});
+  const auto add = [this](Group group, std::string_view title, std::string_view unit, std::size_t width,
+                          std::function<std::string(const Row&)> value) {
+    columns_.push_back({group, title, unit, width, std::move(value)});
   };
   add_placement(options, Group::out_of_place, &Row::out_of_place);
   add_placement(options, Group::in_place, &Row::in_place);
   add_latencies(options);
   const bool cuts_dimension = std::ranges::any_of(options.operations, &Operation::cuts_dimension);
   if (cuts_dimension && options.dims != std::vector{0}) {
-    const bool is_one = options.dims.size() == 1;
-    add(Group::whose, "dim", "", 3, is_one ? 1 : stays,
-        [](const Row& row) { return fmt::format("{}", row.dim); });
-    if (is_one) columns_.back().same = fmt::format("{}", options.dims.front());
+    add(Group::whose, "dim", "", 3, [](const Row& row) { return fmt::format("{}", row.dim); });
   }
   if (has_peer) {
-    add(Group::whose, "by", "", 5, stays,
-        [](const Row& row) { return row.peer.empty() ? "tutti" : row.peer; });
+    add(Group::whose, "by", "", 5, [](const Row& row) { return row.peer.empty() ? "tutti" : row.peer; });
     if (options.peer == PeerChoice::nccl) {
-      add(Group::whose, "-R", "", 2, stays,
+      add(Group::whose, "-R", "", 2,
           [](const Row& row) { return row.peer_mode.empty() ? "-" : row.peer_mode; });
     }
-    add(Group::whose, "peer", "/tutti", 7, stays, [](const Row& row) -> std::string {
+    add(Group::whose, "peer", "/tutti", 7, [](const Row& row) -> std::string {
       if (!row.peer.empty() && row.wrong() != 0) return "wrong";
       const bool is_fastest = row.leading() && row.leading()->is_fastest_peer;
       return is_fastest ? fmt::format("{:.2f}x", *row.leading()->over_tutti) : "-";
     });
   }
   if (options.shows_timestamps) {
-    add(Group::when, "timestamp", "(UTC)", 19, 12,
+    add(Group::when, "timestamp", "(UTC)", 19,
         [](const Row& row) { return utc_text(row.finished, "%Y-%m-%d %H:%M:%S"); });
   }
-  full_width_ = this->width();
-  leave_out(width);
 }
 
 void Columns::add_placement(const Options& options, Group group, std::optional<Measurement> Row::*part) {
   using Text = std::function<std::string(const Row&, const Measurement&)>;
-  const auto add = [&](std::string_view title, std::string_view unit, std::size_t width, std::size_t turn,
-                       Text text) {
-    columns_.push_back({group, title, unit, width, turn, "", [part, text = std::move(text)](const Row& row) {
+  const auto add = [&](std::string_view title, std::string_view unit, std::size_t width, Text text) {
+    columns_.push_back({group, title, unit, width, [part, text = std::move(text)](const Row& row) {
                           return row.*part ? text(row, *(row.*part)) : "N/A";
                         }});
   };
-  const bool is_first = group == Group::out_of_place;
   const Headline headline = options.headline;
-  add("time", "(us)", 7, stays, [headline](const Row&, const Measurement& measured) {
+  add("time", "(us)", 7, [headline](const Row&, const Measurement& measured) {
     return format_figure(measured.microseconds(headline));
   });
-  add("algbw", "(GB/s)", 6, is_first ? 4 : 3, [headline](const Row& row, const Measurement& measured) {
+  add("algbw", "(GB/s)", 6, [headline](const Row& row, const Measurement& measured) {
     return or_not_available(algorithm_bandwidth(row, measured, headline));
   });
-  add("busbw", "(GB/s)", 6, is_first ? 8 : 6, [headline](const Row& row, const Measurement& measured) {
+  add("busbw", "(GB/s)", 6, [headline](const Row& row, const Measurement& measured) {
     return or_not_available(bus_bandwidth(row, measured, headline));
   });
-  add("#wrong", "", 6, stays, [](const Row&, const Measurement& measured) {
+  add("#wrong", "", 6, [](const Row&, const Measurement& measured) {
     return measured.wrong ? fmt::format("{}", *measured.wrong) : "N/A";
   });
   if (options.baseline_file.empty()) return;
-  add("change", "(%)", 6, stays, [headline](const Row&, const Measurement& measured) {
+  add("change", "(%)", 6, [headline](const Row&, const Measurement& measured) {
     return measured.baseline_microseconds ? format_change(*measured.over_baseline(headline)) : "new";
   });
 }
 
 void Columns::add_latencies(const Options& options) {
-  const auto add = [this](std::string_view title, std::string_view unit, std::size_t width, std::size_t turn,
+  const auto add = [this](std::string_view title, std::string_view unit, std::size_t width,
                           double Summary::*figure, double factor = 1.0) {
-    columns_.push_back({Group::latency, title, unit, width, turn, "", [figure, factor](const Row& row) {
+    columns_.push_back({Group::latency, title, unit, width, [figure, factor](const Row& row) {
                           return format_figure(
                               row.leading() ? factor * (row.leading()->timing.latency.*figure) : 0.0);
                         }});
   };
-  const std::size_t turn = options.shows_spread ? 7 : 5;
-  add("p50", "(us)", 7, turn, &Summary::median);
-  add("p99", "(us)", 7, turn, &Summary::p99);
+  add("p50", "(us)", 7, &Summary::median);
+  add("p99", "(us)", 7, &Summary::p99);
   if (!options.shows_spread) return;
-  add("min", "(us)", 7, 9, &Summary::minimum);
-  add("max", "(us)", 7, 10, &Summary::maximum);
-  add("cv", "(%)", 6, 11, &Summary::variation, 100.0);
+  add("min", "(us)", 7, &Summary::minimum);
+  add("max", "(us)", 7, &Summary::maximum);
+  add("cv", "(%)", 6, &Summary::variation, 100.0);
 }
 
 std::vector<Columns::Column> Columns::identifying(const Options& options) {
@@ -138,45 +126,19 @@ std::vector<Columns::Column> Columns::identifying(const Options& options) {
   }
   std::size_t redop = 5;
   for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of_reduction(kind).size());
-  const auto is_any = [&options](auto&& property) {
-    return std::ranges::any_of(options.operations, property);
-  };
-  std::string only_type;
-  if (options.dtypes.size() == 1) only_type = name_of(options.dtypes.front());
-  std::string only_redop;
-  if (options.reductions.size() == 1) only_redop = name_of_reduction(options.reductions.front());
-  if (!is_any(&Operation::sums)) only_redop = "none";
-  std::string only_root;
-  if (options.root) only_root = fmt::format("{}", *options.root);
-  if (!is_any(&Operation::has_root)) only_root = "-1";
   const std::size_t elements = bytes / std::max<std::size_t>(narrowest, 1);
-  const auto turn = [](const std::string& same) { return same.empty() ? stays : std::size_t{1}; };
-  return {{Group::what, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7), stays, "",
+  return {{Group::what, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7),
            [](const Row& row) { return fmt::format("{}", row.bytes); }},
-          {Group::what, "count", "(elems)", std::max<std::size_t>(digits_of(elements), 7), 2, "",
+          {Group::what, "count", "(elems)", std::max<std::size_t>(digits_of(elements), 7),
            [](const Row& row) { return fmt::format("{}", row.count); }},
-          {Group::what, "type", "", type, turn(only_type), only_type,
-           [](const Row& row) { return std::string(name_of(row.dtype)); }},
-          {Group::what, "redop", "", redop, turn(only_redop), only_redop,
+          {Group::what, "type", "", type, [](const Row& row) { return std::string(name_of(row.dtype)); }},
+          {Group::what, "redop", "", redop,
            [](const Row& row) { return std::string(row.redop ? name_of_reduction(*row.redop) : "none"); }},
-          {Group::what, "root", "", 4, turn(only_root), only_root,
-           [](const Row& row) { return fmt::format("{}", row.root); }}};
+          {Group::what, "root", "", 4, [](const Row& row) { return fmt::format("{}", row.root); }}};
 }
 
 std::size_t Columns::width() const {
   return joined(' ', [](const Column&) { return std::string(); }).size();
-}
-
-void Columns::leave_out(std::size_t width) {
-  while (this->width() > width) {
-    const auto next = std::ranges::min_element(columns_, {}, &Column::turn);
-    if (next->turn == stays) return;
-    std::string what(next->title);
-    if (next->group == Group::in_place) what += " in place";
-    if (!next->same.empty()) what += fmt::format(" ({})", next->same);
-    left_out_.push_back(std::move(what));
-    columns_.erase(next);
-  }
 }
 
 template <class Text>

@@ -47,11 +47,6 @@ std::string time_in_words(const Options& options, const Job& job) {
   return time;
 }
 
-/// Whether there is a table of rows: matrices of pairs are none.
-bool has_rows(const Options& options) {
-  return options.operations.empty() || !std::ranges::all_of(options.operations, &Operation::is_copy);
-}
-
 /// Which devices had their clocks kept down, in a line; empty if none had.
 std::string format_throttled(const Job& job) {
   std::vector<std::string> all;
@@ -161,7 +156,7 @@ std::string format_members(const Job& job) {
   return text;
 }
 
-std::string format_header(const Options& options, const Results& results, const Columns& columns) {
+std::string format_header(const Options& options, const Results& results) {
   std::string text =
       fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n", tutti::version(),
                   format_devices(results), name_of(options.collective.transport),
@@ -186,10 +181,6 @@ std::string format_header(const Options& options, const Results& results, const 
         "# peer: {}, {}: rows of its own; the fastest right one ends with its time over tutti's\n",
         results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
     for (const std::string& mode : results.peer_modes) text += fmt::format("#   {}\n", mode);
-  }
-  if (!columns.left_out().empty() && has_rows(options)) {
-    text += fmt::format("# no room for: {} (COLUMNS={} shows all, -J writes all)\n",
-                        fmt::join(columns.left_out(), ", "), columns.full_width());
   }
   return text;
 }

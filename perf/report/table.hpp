@@ -11,9 +11,8 @@
 /// lines.
 namespace tutti::perf {
 
-/// Version, settings, devices that take part, links and peers, and which columns have been left out.
-[[nodiscard]] std::string format_header(const Options& options, const Results& results,
-                                        const Columns& columns);
+/// Version, settings, devices that take part, links and peers.
+[[nodiscard]] std::string format_header(const Options& options, const Results& results);
 /// The ranks and their devices; empty for one process.
 [[nodiscard]] std::string format_members(const Job& job);
 /// Above the rows of one operation.

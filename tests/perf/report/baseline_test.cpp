@@ -57,7 +57,7 @@ TEST(PerfBaseline, EachTimeHasItsChangeAndTheSlowerOnesAreTold) {
       compared(results_of({two_placements(100.0, 50.0)}), results_of({two_placements(102.0, 60.0)}));
   Options options;
   options.baseline_file = results.baseline->file();
-  const std::string line = Columns(options, false, 200).line(results.rows[0]);
+  const std::string line = Columns(options, false).line(results.rows[0]);
   EXPECT_NE(line.find("+2.0"), std::string::npos) << line;
   EXPECT_NE(line.find("+20.0"), std::string::npos) << line;
   EXPECT_EQ(status_of(results), is_slower);
@@ -132,7 +132,7 @@ TEST(PerfBaseline, WhatDiffersHasNoPartner) {
   }
   Options options;
   options.baseline_file = "some.json";
-  EXPECT_NE(Columns(options, false, 200).line(scatter_row()).find(" new "), std::string::npos);
+  EXPECT_NE(Columns(options, false).line(scatter_row()).find(" new "), std::string::npos);
 }
 
 std::string refusal_of(const std::string& text, const Options& other = {}) {

@@ -3,9 +3,7 @@
 
 #include "perf/operations/operation.hpp"
 #include "perf/report/reported_rows.hpp"
-#include "perf/report/table.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,13 +42,6 @@ std::vector<std::string> titles_of(const Columns& columns) {
   return titles;
 }
 
-std::size_t longest_line(const Columns& columns, const Row& row) {
-  std::istringstream lines(columns.titles() + columns.line(row));
-  std::size_t longest = 0;
-  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
-  return longest;
-}
-
 /// Returns the options of a run whose table has every column that tells rows apart.
 Options options_of_a_large_run() {
   Options options;
@@ -63,58 +54,31 @@ Options options_of_a_large_run() {
   return options;
 }
 
-TEST(PerfColumns, FitIntoTheirWidthAsFarAsWhatStaysDoes) {
-  Options usual;
-  usual.operations = {find_operation("scatter", Mode::single_process)};
-  for (const Options& options : {usual, options_of_a_large_run()}) {
-    for (const bool has_peer : {false, true}) {
-      const Row row = widest_row(options);
-      const std::size_t narrowest = longest_line(Columns(options, has_peer, 0), row);
-      for (std::size_t width = 40; width <= 200; ++width) {
-        const Columns columns(options, has_peer, width);
-        const std::size_t longest = longest_line(columns, row);
-        EXPECT_LE(longest, std::max(width, narrowest));
-        EXPECT_EQ(columns.left_out().empty(), width >= columns.full_width());
-        if (columns.left_out().empty()) {
-          EXPECT_EQ(longest, columns.full_width());
-        }
-      }
-    }
-  }
-}
-
-TEST(PerfColumns, WhatTellsRowsApartStaysAtEveryWidth) {
-  EXPECT_EQ(titles_of({options_of_a_large_run(), true, 0}),
-            (std::vector<std::string>{"size", "type", "redop", "root", "time", "#wrong", "time", "#wrong",
-                                      "by", "-R", "peer"}));
-  Options options = options_of_a_large_run();
-  options.root = 3;
-  options.dtypes = {DType::float8_e4m3};
-  const Columns columns(options, false, 0);
-  EXPECT_EQ(titles_of(columns),
-            (std::vector<std::string>{"size", "redop", "time", "#wrong", "time", "#wrong"}));
-  EXPECT_EQ((std::vector<std::string>{columns.left_out().begin(), columns.left_out().begin() + 3}),
-            (std::vector<std::string>{"type (float8_e4m3)", "root (3)", "count"}));
+TEST(PerfColumns, AreAsWideAsTheLargestFiguresOfTheRun) {
+  const Options options = options_of_a_large_run();
+  const Columns columns(options, true);
+  std::istringstream titles(columns.titles());
+  std::string line;
+  for (int number = 0; number < 2; ++number) std::getline(titles, line);
+  EXPECT_EQ(columns.line(widest_row(options)).size(), line.size() + 1);  // and the end of the line
 }
 
 TEST(PerfColumns, ADimensionHasAColumnWhereItIsNotTheUsualOne) {
   Options options;
   options.operations = {find_operation("scatter", Mode::single_process)};
-  EXPECT_EQ(titles_of({options, false, 500}).back(), "p99");
+  EXPECT_EQ(titles_of({options, false}).back(), "p99");
   options.dims = {0, 1};
-  EXPECT_EQ(titles_of({options, false, 0}).back(), "dim");
+  EXPECT_EQ(titles_of({options, false}).back(), "dim");
   Row row = scatter_row();
   row.dim = 1;
-  EXPECT_EQ(words_of(Columns(options, false, 0).line(row)).back(), "1");
+  EXPECT_EQ(words_of(Columns(options, false).line(row)).back(), "1");
   options.dims = {1};
-  EXPECT_EQ(titles_of({options, false, 500}).back(), "dim");
-  EXPECT_EQ(Columns(options, false, 0).left_out().at(3), "dim (1)");
+  EXPECT_EQ(titles_of({options, false}).back(), "dim");
 }
 
 TEST(PerfColumns, EveryRowHasTheSameNumberOfWordsWhoeverItIsOf) {
   const Options options = options_of_a_large_run();
-  const Columns columns(options, true, 500);
-  EXPECT_TRUE(columns.left_out().empty());
+  const Columns columns(options, true);
   Row row = widest_row(options);
   const std::vector<std::string> of_peer = words_of(columns.line(row));
   EXPECT_EQ(of_peer.size(), titles_of(columns).size());
@@ -125,19 +89,6 @@ TEST(PerfColumns, EveryRowHasTheSameNumberOfWordsWhoeverItIsOf) {
   EXPECT_EQ(own.size(), of_peer.size());
   EXPECT_EQ((std::vector<std::string>{own.end() - 3, own.end()}),
             (std::vector<std::string>{"tutti", "-", "-"}));
-}
-
-TEST(PerfColumns, NarrowOnesLeaveOutWhatTheHeadTellsAndWhatOtherFiguresImply) {
-  const Columns narrow({}, false, 80);
-  EXPECT_EQ(words_of(narrow.line(scatter_row())),
-            (std::vector<std::string>{"8000000", "100.0", "80.00", "60.00", "0", "N/A", "N/A", "N/A", "200.0",
-                                      "200.0"}));
-  const std::string header = format_header({}, results_of({}), narrow);
-  EXPECT_NE(header.find("# no room for: type (float32), redop (none), root (-1), count, algbw in place "
-                        "(COLUMNS="),
-            std::string::npos)
-      << header;
-  EXPECT_EQ(format_header({}, results_of({}), Columns({}, false, 200)).find("no room"), std::string::npos);
 }
 
 }  // namespace

@@ -31,19 +31,13 @@ Row row_with_latencies() {
 TEST(PerfSpread, LatenciesHaveTheirSpreadWhereItIsAskedFor) {
   Options options;
   options.shows_spread = true;
-  const Columns columns(options, false, 200);
+  const Columns columns(options, false);
   std::istringstream titles(columns.titles());
   std::string line;
   for (int title = 0; title < 2; ++title) std::getline(titles, line);
   EXPECT_EQ(last_of(words_of(line), 5), (std::vector<std::string>{"p50", "p99", "min", "max", "cv"}));
   EXPECT_EQ(last_of(words_of(columns.line(row_with_latencies())), 5),
             (std::vector<std::string>{"4.50", "8.86", "2.00", "9.00", "40.00"}));
-}
-
-TEST(PerfSpread, LatenciesOutlastBandwidthsWhereTheirSpreadIsAskedFor) {
-  Options options;
-  options.shows_spread = true;
-  EXPECT_EQ(Columns(options, false, 88).left_out().back(), "busbw in place");
 }
 
 TEST(PerfSpread, FilesHaveItAlwaysAndEachLatencyWhereItIsAskedFor) {
@@ -66,7 +60,7 @@ TEST(PerfSpread, RowsSayWhenTheyWereMeasured) {
   const auto document = nlohmann::json::parse(to_json(options, results_of({row}), {}));
   EXPECT_EQ(document["rows"][0]["timestamp"], "2023-11-14T22:13:20Z");
   options.shows_timestamps = true;
-  EXPECT_EQ(last_of(words_of(Columns(options, false, 200).line(row)), 2),
+  EXPECT_EQ(last_of(words_of(Columns(options, false).line(row)), 2),
             (std::vector<std::string>{"2023-11-14", "22:13:20"}));
 }
 
@@ -93,13 +87,12 @@ TEST(PerfSpread, TheFootAndTheFileSayWhichRankWasSlowest) {
 
 TEST(PerfSpread, TheHeadSaysWhatBecomesOfTheTimesOfRanks) {
   Options options;
-  const Columns columns(options, false, 200);
   for (const auto& [how, words] : {std::pair{OverRanks::rank0, "back to back on rank 0,"},
                                    std::pair{OverRanks::average, "back to back on average over ranks,"},
                                    std::pair{OverRanks::minimum, "back to back on the fastest rank,"},
                                    std::pair{OverRanks::maximum, "back to back on the slowest rank,"}}) {
     options.timing.over_ranks = how;
-    EXPECT_NE(format_header(options, results_of_ranks(), columns).find(words), std::string::npos) << words;
+    EXPECT_NE(format_header(options, results_of_ranks()).find(words), std::string::npos) << words;
     const auto document = nlohmann::json::parse(to_json(options, results_of_ranks(), {}));
     EXPECT_EQ(document["settings"]["over_ranks"], std::string(name_of(how)));
   }

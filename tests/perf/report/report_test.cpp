@@ -45,9 +45,9 @@ TEST(PerfReport, WrongElementsAddUpOverPlacementsAndPeers) {
   EXPECT_EQ(results_of({row, peer}).wrong(), 12U);
 }
 
-/// Of a run with default options, and as much room as it wants.
-Columns columns_of(const Options& options = {}, bool has_peer = false, std::size_t width = 200) {
-  return {options, has_peer, width};
+/// Of a run with default options.
+Columns columns_of(const Options& options = {}, bool has_peer = false) {
+  return {options, has_peer};
 }
 
 TEST(PerfTable, RowsHaveTheColumnsOfNcclTests) {
@@ -181,21 +181,12 @@ TEST(PerfTable, RanksAndTheirDevicesAreToldApart) {
       << devices;
   EXPECT_NE(devices.find("member 2: rank 1 on node1, process 101, its own a device 0\n"), std::string::npos)
       << devices;
-  EXPECT_NE(format_header({}, results, columns_of()).find("# seen by rank 0:\n"), std::string::npos);
+  EXPECT_NE(format_header({}, results).find("# seen by rank 0:\n"), std::string::npos);
   results.job.groups = 2;
   results.job.members[2].pci_bus_id = "0000:07:00.0";
   EXPECT_NE(format_members(results.job)
                 .find("member 2: rank 1 (group 1) on node1, process 101, device 0 a device 0000:07:00.0\n"),
             std::string::npos);
-}
-
-TEST(PerfTable, MatricesHaveNoColumnsThatThereIsNoRoomFor) {
-  const Columns narrow = columns_of({}, false, 80);
-  Options options;
-  options.operations = {&copy_operation()};
-  EXPECT_EQ(format_header(options, results_of({}), narrow).find("no room"), std::string::npos);
-  options.operations.push_back(&operations::broadcast());
-  EXPECT_NE(format_header(options, results_of({}), narrow).find("no room"), std::string::npos);
 }
 
 TEST(PerfTable, OfGroupsOfRanksTheTimeIsTheOneThatIsAskedFor) {
@@ -207,7 +198,7 @@ TEST(PerfTable, OfGroupsOfRanksTheTimeIsTheOneThatIsAskedFor) {
                                       std::pair{OverRanks::rank0, "those on rank 0\n"}}) {
     Options options;
     options.timing.over_ranks = how;
-    const std::string header = format_header(options, results, columns_of());
+    const std::string header = format_header(options, results);
     EXPECT_NE(header.find(expected), std::string::npos) << header;
   }
 }
@@ -217,7 +208,7 @@ TEST(PerfTable, HeaderShowsTheDevicesThatTakePart) {
   results.topology.devices.resize(8);
   results.topology.peers.resize(8, std::vector<PeerLink>(8));
   results.devices_shown = 2;
-  const std::string header = format_header({}, results, columns_of());
+  const std::string header = format_header({}, results);
   EXPECT_NE(header.find("# 2 devices"), std::string::npos) << header;
   EXPECT_EQ(header.find("  7 "), std::string::npos) << header;
 }
@@ -238,13 +229,13 @@ TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
 }
 
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
-  const std::string header = format_header({}, results_of_ranks(), columns_of());
+  const std::string header = format_header({}, results_of_ranks());
   for (const char* expected : {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
                                "member 3: rank 1 on node1, process 101, its own a device 1",
                                "devices ready 2.0 ms", "communicator 5.0 ms", "complete 20.0 ms after\n"}) {
     EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
   }
-  EXPECT_EQ(format_header({}, results_of({}), columns_of()).find("rank"), std::string::npos);
+  EXPECT_EQ(format_header({}, results_of({})).find("rank"), std::string::npos);
 }
 
 TEST(PerfTable, FooterCountsWrongElementsAndWhatWasNotMeasured) {
