@@ -8,7 +8,7 @@
 namespace tutti::perf {
 
 /// Takes what the library does, and the names of other libraries. Throws UsageError, a sentence that begins
-/// with `where` and names the nearest type there is.
+/// with `where` and names all types there are.
 [[nodiscard]] DType parse_element_type(std::string_view text, std::string_view where);
 
 }  // namespace tutti::perf

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/operations/operation.hpp"
 
-#include "perf/operations/nearest.hpp"
+#include "perf/operations/sizes.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,6 +3,7 @@
 
 #include "perf/processes/usage_error.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <system_error>
@@ -60,6 +61,14 @@ int parse_number(std::string_view text, std::string_view what, int lowest, int h
     refuse_value(what, text, fmt::format("a whole number, {}", range));
   }
   return value;
+}
+
+std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(), [](char letter) {
+    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + ('a' - 'A')) : letter;
+  });
+  return small;
 }
 
 std::string format_size(std::size_t bytes) {

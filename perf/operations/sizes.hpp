@@ -17,6 +17,8 @@ namespace tutti::perf {
 [[nodiscard]] std::size_t parse_size(std::string_view text, std::string_view what);
 /// A whole number in [lowest, highest]. Throws UsageError.
 [[nodiscard]] int parse_number(std::string_view text, std::string_view what, int lowest, int highest);
+/// `text` in small letters.
+[[nodiscard]] std::string in_small_letters(std::string_view text);
 /// The shortest exact spelling: 65536 is "64K", 1500 is "1500".
 [[nodiscard]] std::string format_size(std::size_t bytes);
 

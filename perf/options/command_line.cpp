@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/command_line.hpp"
 
-#include "perf/operations/nearest.hpp"
 #include "perf/operations/operation.hpp"
 #include "perf/operations/sizes.hpp"
 #include "perf/options/help_text.hpp"
@@ -113,16 +112,6 @@ void refuse_foreign(CLI::App& app) {
   }
 }
 
-[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& given) {
-  const std::string name = given.substr(0, given.find('='));
-  std::vector<std::string> names;
-  for (const CLI::Option* const option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
-  }
-  const std::string meant = name.starts_with("--") ? nearest(name, names) : "";
-  throw UsageError(unknown_name(given, "an option", meant, "one of those that -h lists"));
-}
-
 /// In one line; where it begins with one name of an option, with all of them: people may have typed another.
 std::string with_all_names(const CLI::App& app, std::string message) {
   std::ranges::replace(message, '\n', ' ');
@@ -227,7 +216,7 @@ void declare(CLI::App& app, std::vector<std::string>& words) {
   Group help(app, "Help");
   help.flag("--man", "print the manual page, in the language of man(7)");
   refuse_foreign(app);
-  app.allow_extras();  // they are refused with a suggestion
+  app.allow_extras();
 }
 
 /// The options that were typed, each by its letter, or its name if it has none.
@@ -262,7 +251,8 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
   try {
     app.parse(argc, argv);
     for (const std::string& word : app.remaining()) {
-      if (word != "--") refuse_unknown(app, word);
+      if (word != "--")
+        throw UsageError(fmt::format("'{}' is not an option: expected one of those that -h lists", word));
     }
     typed.options = typed_in(app);
     if (!typed.has("--man")) return typed;

@@ -22,8 +22,8 @@ struct TypedOptions {
 
 /// Sorts the command line into its options; nothing if help, the version or the manual page was asked for,
 /// which then is in `help`. Of an option that is given several times the last counts. Throws UsageError for
-/// an option that does not exist or lacks its value: the message names the nearest one, or what does what
-/// nccl-tests has the option for.
+/// an option that does not exist or lacks its value: the message names what does what nccl-tests has the
+/// option for.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
                                                              std::string& help);
 

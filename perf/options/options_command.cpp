@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/options_command.hpp"
 
-#include "perf/operations/nearest.hpp"
 #include "perf/processes/usage_error.hpp"
 
 #include <algorithm>
@@ -13,27 +12,13 @@
 namespace tutti::perf {
 namespace {
 
-std::vector<std::string> names_of_operations(Mode mode) {
-  std::vector<std::string> names;
-  for (const Operation* operation : collective_operations(mode)) names.emplace_back(operation->name());
-  if (mode == Mode::single_process) names.emplace_back("sendrecv");
-  return names;
-}
-
-/// The one that was meant, of `names` or of what other libraries call them; empty if it is like none.
-std::string operation_meant(const std::string& name, std::vector<std::string> names) {
-  for (const char* const other : {"reduce", "all_reduce", "reduce_scatter"}) names.emplace_back(other);
-  return nearest(name, names);
-}
-
 [[noreturn]] void refuse_operation(const std::string& name, Mode mode) {
-  std::vector<std::string> names = names_of_operations(mode);
-  for (const char* const other : {"all", "topo", "explain", "tensors"}) names.emplace_back(other);
-  const std::string meant = operation_meant(name, names);
-  const std::string last = names.back();
-  names.pop_back();
+  std::string names;
+  for (const Operation* operation : collective_operations(mode))
+    names += fmt::format("{}, ", operation->name());
+  if (mode == Mode::single_process) names += "sendrecv, ";
   throw UsageError(
-      unknown_name(name, "an operation", meant, fmt::format("{} or {}", fmt::join(names, ", "), last)));
+      fmt::format("'{}' is not an operation: expected {}all, topo, explain or tensors", name, names));
 }
 
 std::vector<const Operation*> parse_operations(const std::string& name, Mode mode) {
@@ -54,11 +39,6 @@ std::vector<const Operation*> parse_operations(const std::vector<std::string>& n
   for (std::size_t i = 1; i < names.size(); ++i) {
     if (names[i] != "all" && find_operation(names[i], Mode::ranks) == nullptr &&
         find_operation(names[i], Mode::single_process) == nullptr) {
-      const std::string meant = operation_meant(names[i], names_of_operations(mode));
-      if (!meant.empty()) {
-        throw UsageError(fmt::format("'{}' after '{}' is not an operation: did you mean {}?", names[i],
-                                     names[i - 1], meant));
-      }
       throw UsageError(
           fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", names[i], names[i - 1]));
     }
