@@ -4,7 +4,6 @@
 #include "perf/operations/operation.hpp"
 #include "perf/operations/sizes.hpp"
 #include "perf/options/help_text.hpp"
-#include "perf/options/manual.hpp"
 #include "perf/processes/usage_error.hpp"
 #include "tutti/version.hpp"
 
@@ -213,8 +212,6 @@ void declare(CLI::App& app, std::vector<std::string>& words) {
               "exit status is 3 where a time is slower than --tolerance allows, or nothing is in both");
   check.value("--tolerance", "PERCENT", "how much slower than in the baseline a time may be (default 3)");
 
-  Group help(app, "Help");
-  help.flag("--man", "print the manual page, in the language of man(7)");
   refuse_foreign(app);
   app.allow_extras();
 }
@@ -255,9 +252,7 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
         throw UsageError(fmt::format("'{}' is not an option: expected one of those that -h lists", word));
     }
     typed.options = typed_in(app);
-    if (!typed.has("--man")) return typed;
-    help = manual_page(app);
-    return std::nullopt;
+    return typed;
   } catch (const CLI::CallForHelp&) {
     help = app.help();
     return std::nullopt;

@@ -20,8 +20,8 @@ struct TypedOptions {
   [[nodiscard]] std::optional<int> number(const std::string& name, int lowest, int highest) const;
 };
 
-/// Sorts the command line into its options; nothing if help, the version or the manual page was asked for,
-/// which then is in `help`. Of an option that is given several times the last counts. Throws UsageError for
+/// Sorts the command line into its options; nothing if help or the version was asked for, which then is in
+/// `help`. Of an option that is given several times the last counts. Throws UsageError for
 /// an option that does not exist or lacks its value: the message names what does what nccl-tests has the
 /// option for.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
