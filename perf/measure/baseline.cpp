@@ -88,16 +88,15 @@ class Document {
     return how.get<std::string>();
   }
   /// Of a row and its number; nothing: of rows, or of parts of them, that were not measured.
-  [[nodiscard]] std::optional<double> time_of(const Json& row, std::size_t number, const char* placement,
-                                              Headline headline) const {
+  [[nodiscard]] std::optional<double> time_of(const Json& row, std::size_t number,
+                                              const char* placement) const {
     const Json& measured = part_of(row, placement);
     const std::string name = fmt::format("rows[{}].{}", number, placement);
     if (measured.is_null()) return std::nullopt;
     if (!measured.is_object()) refuse(name, measured, "an object, or null");
-    const char* const times = headline == Headline::latency ? "latency_us" : "back_to_back_us";
-    const Json& median = part_of(part_of(measured, times), "median");
+    const Json& median = part_of(part_of(measured, "back_to_back_us"), "median");
     if (!median.is_number() || median.get<double>() <= 0.0)
-      refuse(fmt::format("{}.{}.median", name, times), median, "microseconds, more than 0");
+      refuse(name + ".back_to_back_us.median", median, "microseconds, more than 0");
     return median.get<double>();
   }
 
@@ -180,8 +179,7 @@ std::string launches_of(const Json& row) {
 
 }  // namespace
 
-Baseline::Baseline(const Options& options)
-    : file_(options.baseline_file), tolerance_(options.tolerance), headline_(options.headline) {
+Baseline::Baseline(const Options& options) : file_(options.baseline_file), tolerance_(options.tolerance) {
   const Document document(file_);
   const int ranks = document.ranks();
   if (const std::string how = document.over_ranks(); ranks > 1 && how != name_of(options.timing.over_ranks)) {
@@ -194,7 +192,7 @@ Baseline::Baseline(const Options& options)
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Json& row = rows[i];
     for (const auto& [placement, part] : placements) {
-      const std::optional<double> time = document.time_of(row, i, placement, headline_);
+      const std::optional<double> time = document.time_of(row, i, placement);
       if (!time) continue;
       const std::string key = key_of(row, placement, mode, ranks);
       each[key].push_back(*time);
@@ -209,7 +207,7 @@ Baseline::Baseline(const Options& options)
 }
 
 void Baseline::compare(Row& row, const Job& job) {
-  const Json written = row_of(row, Headline::back_to_back, Detail::summaries);
+  const Json written = row_of(row, Detail::summaries);
   for (const auto& [placement, part] : placements) {
     const auto before = times_.find(key_of(written, placement, name_of(job.mode), job.ranks));
     if (!(row.*part) || before == times_.end()) continue;

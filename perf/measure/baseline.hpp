@@ -14,7 +14,6 @@ namespace tutti::perf {
 struct Job;
 struct Options;
 struct Row;
-enum class Headline : std::uint8_t;
 
 /// The times of an earlier run, that a run is compared with.
 class Baseline {
@@ -36,8 +35,6 @@ class Baseline {
   [[nodiscard]] std::vector<std::string> differences(const nlohmann::ordered_json& now) const;
   /// How much slower a time may be, in per cent.
   [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
-  /// Which times are compared.
-  [[nodiscard]] Headline headline() const noexcept { return headline_; }
   /// How many of its times nothing has been compared with.
   [[nodiscard]] std::size_t left_over() const noexcept;
 
@@ -54,7 +51,6 @@ class Baseline {
   std::optional<std::map<std::string, std::string>> variables_;  ///< of its environment
   std::string launches_differ_;  ///< how, of the first row that does; empty: of none
   double tolerance_;
-  Headline headline_;
   std::map<std::string, Time> times_;  ///< of what identifies a measurement
 };
 

@@ -153,7 +153,7 @@ class Driver {
     }
     for (std::size_t mode = 0; mode < side.rows.size(); ++mode)
       complete_peer_row(row, measurer_.is_replayed(operation), peer_->modes()[mode], side.rows[mode]);
-    compare_with_peers(row, side.rows, options_.headline);
+    compare_with_peers(row, side.rows);
     for (const Row& peer_row : side.rows) {
       if (peer_row.leading()) add(operation, peer_row);
     }

@@ -19,7 +19,7 @@ enum class Detail : std::uint8_t { summaries, each_latency };
 /// All of the document that is no row and no summary of them: what was measured on, with what, and how.
 [[nodiscard]] Json circumstances_of(const Options& options, const Results& results);
 /// An entry of `rows`.
-[[nodiscard]] Json row_of(const Row& row, Headline headline, Detail detail);
+[[nodiscard]] Json row_of(const Row& row, Detail detail);
 
 [[nodiscard]] Json number_or_null(const std::optional<double>& number);
 [[nodiscard]] Json text_or_null(const std::string& text);

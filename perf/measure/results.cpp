@@ -29,7 +29,7 @@ std::string Row::in_words() const {
   return text;
 }
 
-void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept {
+void compare_with_peers(const Row& row, std::vector<Row>& peer_rows) noexcept {
   for (const auto placement : {&Row::out_of_place, &Row::in_place}) {
     Measurement* fastest = nullptr;
     for (Row& peer_row : peer_rows) {
@@ -39,23 +39,21 @@ void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline he
       other->over_tutti.reset();
       other->is_fastest_peer = false;
       if (own->wrong.value_or(0) != 0 || other->wrong.value_or(0) != 0) continue;
-      other->over_tutti = other->microseconds(headline) / own->microseconds(headline);
+      other->over_tutti = other->microseconds() / own->microseconds();
       if (fastest == nullptr || *other->over_tutti < *fastest->over_tutti) fastest = &*other;
     }
     if (fastest != nullptr) fastest->is_fastest_peer = true;
   }
 }
 
-std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
-                                          Headline headline) noexcept {
-  const double microseconds = measurement.microseconds(headline);
+std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement) noexcept {
+  const double microseconds = measurement.microseconds();
   if (row.device_count < 2 || row.bytes == 0 || microseconds <= 0.0) return std::nullopt;
   return static_cast<double>(row.bytes) / microseconds * 1e-3;
 }
 
-std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement,
-                                    Headline headline) noexcept {
-  const std::optional<double> bandwidth = algorithm_bandwidth(row, measurement, headline);
+std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement) noexcept {
+  const std::optional<double> bandwidth = algorithm_bandwidth(row, measurement);
   return bandwidth ? std::optional(*bandwidth * row.bus_factor) : std::nullopt;
 }
 
@@ -103,14 +101,14 @@ std::string Results::who_is_wrong() const {
   return text;
 }
 
-std::optional<double> Results::average_bus_bandwidth(Headline headline) const noexcept {
+std::optional<double> Results::average_bus_bandwidth() const noexcept {
   double sum = 0.0;
   int count = 0;
   for (const Row& row : rows) {
     if (!row.peer.empty()) continue;
     for (const auto* measurement : {&row.out_of_place, &row.in_place}) {
       if (!*measurement) continue;
-      const std::optional<double> bandwidth = bus_bandwidth(row, **measurement, headline);
+      const std::optional<double> bandwidth = bus_bandwidth(row, **measurement);
       if (!bandwidth) continue;
       sum += *bandwidth;
       ++count;

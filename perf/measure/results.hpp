@@ -31,18 +31,11 @@ struct Measurement {
   std::optional<double> baseline_microseconds;  ///< what the same took in the run that is compared with
 
   /// Its time over that of the baseline; above 1 where it is slower now.
-  [[nodiscard]] std::optional<double> over_baseline(Headline headline) const noexcept {
-    return baseline_microseconds ? std::optional(microseconds(headline) / *baseline_microseconds)
-                                 : std::nullopt;
+  [[nodiscard]] std::optional<double> over_baseline() const noexcept {
+    return baseline_microseconds ? std::optional(microseconds() / *baseline_microseconds) : std::nullopt;
   }
   /// The time the table shows, in microseconds.
-  [[nodiscard]] double microseconds(Headline headline) const noexcept {
-    return headline == Headline::latency ? timing.latency.median : timing.back_to_back.median;
-  }
-  /// Each rank's, in order.
-  [[nodiscard]] const std::vector<double>& of_ranks(Headline headline) const noexcept {
-    return headline == Headline::latency ? timing.latency_of_ranks : timing.back_to_back_of_ranks;
-  }
+  [[nodiscard]] double microseconds() const noexcept { return timing.back_to_back.median; }
 };
 
 /// One line of the table.
@@ -85,14 +78,13 @@ struct Row {
 
 /// Compares a peer's rows of one case with tutti's, and marks in each placement the one that took the least
 /// time of those that are right.
-void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept;
+void compare_with_peers(const Row& row, std::vector<Row>& peer_rows) noexcept;
 
 /// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
 /// bytes.
-[[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
-                                                        Headline headline) noexcept;
-[[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement,
-                                                  Headline headline) noexcept;
+[[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row,
+                                                        const Measurement& measurement) noexcept;
+[[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement) noexcept;
 
 /// Something that was asked for and has not been done, and why.
 struct Skipped {
@@ -130,7 +122,7 @@ struct Results {
   /// Who has wrong elements and how many, such as "tutti 3, nccl R2 4096"; empty if nobody has.
   [[nodiscard]] std::string who_is_wrong() const;
   /// Of tutti's rows, over both placements of those that have one.
-  [[nodiscard]] std::optional<double> average_bus_bandwidth(Headline headline) const noexcept;
+  [[nodiscard]] std::optional<double> average_bus_bandwidth() const noexcept;
   /// How many cases have been left out for want of memory.
   [[nodiscard]] std::size_t out_of_memory() const noexcept;
 };

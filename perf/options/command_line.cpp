@@ -42,8 +42,7 @@ AllReduce, all_reduce_perf) and of element types are known. Of an option given s
 
 constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
-the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
-shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's, unless -a asks
+the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. Ranks start every batch in step, and its time is the slowest rank's, unless -a asks
 for another; the foot says which rank was slowest. algbw is size / time; busbw is algbw times (n-1)/n where members have
 parts of a whole (scatter, all_gather and the like), times 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of
 u = n(n+1)/2 units, and algbw itself otherwise.
@@ -93,9 +92,9 @@ struct Foreign {
 constexpr Foreign foreign[] = {
     {"-t,--nthreads", "one thread drives all devices of a process: their number is -g"},
     {"-p,--parallel_init", "the members of a communicator start at once, always: leave it out"},
-    {"-z,--blocking", "the time from a call to its completion is shown by --latency"},
+    {"-z,--blocking", "the time from a call to its completion is p50"},
     {"-y,--stream_null", "every device has one stream of its own, always"},
-    {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
+    {"-C,--report_cputime", "times last until all devices are done; those of single calls are p50 and p99"},
     {"-M,--memory", "the memory that is taken is shown by nvidia-smi"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
@@ -190,7 +189,6 @@ void declare(CLI::App& app, std::vector<std::string>& words) {
                "file of -J each of them (default 0)");
   timing.value("-K,--per_iter_skip", "N",
                "leave the first N latencies out of p50, p99 and the like (default 0)");
-  timing.flag("--latency", "show the latency as time, instead of back to back");
   timing.flag("--persistent", "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G,--cudagraph", "N",
                "the same, with this many launches per batch, and of a communicator's calls with 20 in a "

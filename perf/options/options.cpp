@@ -74,7 +74,6 @@ void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = typed.number("-n", 1, any_number);
   options.timing.warmup = typed.number("-w", 0, any_number);
   options.timing.repetitions = typed.number("--repetitions", 1, any_number);
-  if (typed.has("--latency")) options.headline = Headline::latency;
   const int graph_launches = typed.number("-G", 0, any_number).value_or(0);
   options.replays = graph_launches > 0;
   if (options.replays && typed.has("-n"))

@@ -38,9 +38,6 @@ enum class ResultForm : std::uint8_t {
   returned,  ///< into new tensors, which the call allocates and returns
 };
 
-/// Which time the table shows.
-enum class Headline : std::uint8_t { back_to_back, latency };
-
 /// What measurements are compared with.
 enum class PeerChoice : std::uint8_t { none, nccl, mpi };
 
@@ -65,7 +62,6 @@ struct Options {
       tensors;                      ///< coalesced operations: a list for each of `dtypes`, or none
   std::optional<int> devices_used;  ///< of every process
   TimingPlan timing;
-  Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
   bool replays = false;  ///< calls of a communicator that are persistent are replayed, several in a graph
   ResultForm results = ResultForm::given;

@@ -24,7 +24,6 @@ std::string format_change(double over_baseline) {
 
 BaselineVerdict compare_with_baseline(const Results& results) {
   BaselineVerdict verdict;
-  const Headline headline = results.baseline->headline();
   for (const Row& row : results.rows) {
     for (const auto* const measured : {&row.out_of_place, &row.in_place}) {
       if (!*measured) continue;
@@ -34,7 +33,7 @@ BaselineVerdict compare_with_baseline(const Results& results) {
         continue;
       }
       ++verdict.compared;
-      const BaselineVerdict::Change change{what, (*measured)->microseconds(headline),
+      const BaselineVerdict::Change change{what, (*measured)->microseconds(),
                                            *(*measured)->baseline_microseconds};
       if (row.peer.empty() && change.percent() > results.baseline->tolerance())
         verdict.slower.push_back(change);

@@ -81,22 +81,20 @@ void Columns::add_placement(const Options& options, Group group, std::optional<M
                           return row.*part ? text(row, *(row.*part)) : "N/A";
                         }});
   };
-  const Headline headline = options.headline;
-  add("time", "(us)", 7, [headline](const Row&, const Measurement& measured) {
-    return format_figure(measured.microseconds(headline));
+  add("time", "(us)", 7,
+      [](const Row&, const Measurement& measured) { return format_figure(measured.microseconds()); });
+  add("algbw", "(GB/s)", 6, [](const Row& row, const Measurement& measured) {
+    return or_not_available(algorithm_bandwidth(row, measured));
   });
-  add("algbw", "(GB/s)", 6, [headline](const Row& row, const Measurement& measured) {
-    return or_not_available(algorithm_bandwidth(row, measured, headline));
-  });
-  add("busbw", "(GB/s)", 6, [headline](const Row& row, const Measurement& measured) {
-    return or_not_available(bus_bandwidth(row, measured, headline));
+  add("busbw", "(GB/s)", 6, [](const Row& row, const Measurement& measured) {
+    return or_not_available(bus_bandwidth(row, measured));
   });
   add("#wrong", "", 6, [](const Row&, const Measurement& measured) {
     return measured.wrong ? fmt::format("{}", *measured.wrong) : "N/A";
   });
   if (options.baseline_file.empty()) return;
-  add("change", "(%)", 6, [headline](const Row&, const Measurement& measured) {
-    return measured.baseline_microseconds ? format_change(*measured.over_baseline(headline)) : "new";
+  add("change", "(%)", 6, [](const Row&, const Measurement& measured) {
+    return measured.baseline_microseconds ? format_change(*measured.over_baseline()) : "new";
   });
 }
 

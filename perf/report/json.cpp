@@ -126,7 +126,6 @@ Json settings_of(const Options& options) {
           {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
           {"results", name_of(options.results)},
-          {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
           {"over_ranks", name_of(options.timing.over_ranks)},
           {"latencies_skipped", options.timing.skipped},
           {"check", options.check},
@@ -192,19 +191,18 @@ std::string to_json(const Options& options, const Results& results,
   if (results.baseline) document["baseline"] = baseline_of(options, results);
   document["rows"] = Json::array();
   document["not_measured"] = Json::array();
-  document["summary"] = {
-      {"wrong", nullptr},
-      {"wrong_by_tutti", nullptr},
-      {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
-      {"interrupted", results.interrupted},
-      {"failure", nullptr}};
+  document["summary"] = {{"wrong", nullptr},
+                         {"wrong_by_tutti", nullptr},
+                         {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth())},
+                         {"interrupted", results.interrupted},
+                         {"failure", nullptr}};
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
   if (results.are_any_checked()) {
     document["summary"]["wrong"] = results.wrong();
     document["summary"]["wrong_by_tutti"] = results.own_wrong();
   }
   const Detail detail = options.shows_spread ? Detail::each_latency : Detail::summaries;
-  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline, detail));
+  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, detail));
   for (const Skipped& skipped : results.skipped) {
     document["not_measured"].push_back(
         {{"case", skipped.what}, {"cause", name_of(skipped.cause)}, {"reason", skipped.reason}});

@@ -41,8 +41,7 @@ std::string_view in_words(OverRanks how) noexcept {
 }
 
 std::string time_in_words(const Options& options, const Job& job) {
-  std::string time =
-      options.headline == Headline::latency ? "latency, from the call to completion" : "back to back";
+  std::string time = "back to back";
   if (job.mode == Mode::ranks) time += fmt::format(" {}", in_words(options.timing.over_ranks));
   return time;
 }
@@ -60,7 +59,7 @@ std::string format_throttled(const Job& job) {
 }
 
 /// Which rank took most time, how often, and by how much at most, of tutti's rows; empty for a single rank.
-std::string format_slowest(const Results& results, Headline headline) {
+std::string format_slowest(const Results& results) {
   std::vector<int> times(static_cast<std::size_t>(results.job.ranks));
   double most = 0.0;
   std::string where;
@@ -68,7 +67,7 @@ std::string format_slowest(const Results& results, Headline headline) {
     if (!row.peer.empty()) continue;
     for (const auto* const measurement : {&row.out_of_place, &row.in_place}) {
       if (!*measurement) continue;
-      const std::optional<SlowestRank> slowest = slowest_of((*measurement)->of_ranks(headline));
+      const std::optional<SlowestRank> slowest = slowest_of((*measurement)->timing.back_to_back_of_ranks);
       if (!slowest) continue;
       ++times[static_cast<std::size_t>(slowest->rank)];
       if (slowest->over_fastest <= most) continue;
@@ -113,7 +112,7 @@ Topology first_of(Topology topology, int count) {
 
 /// A matrix of one figure over sources and destinations.
 std::string format_matrix(const std::vector<const Row*>& rows, int devices, const std::string& title,
-                          std::optional<double> (*figure)(const Row&, Headline), Headline headline) {
+                          std::optional<double> (*figure)(const Row&)) {
   std::string text = fmt::format("# {}\n#{:>9}", title, "from\\to");
   for (int target = 0; target < devices; ++target) text += fmt::format(" {:>8}", target);
   for (int source = 0; source < devices; ++source) {
@@ -122,18 +121,18 @@ std::string format_matrix(const std::vector<const Row*>& rows, int devices, cons
       const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row* row) {
         return row->root == source && row->partner == target;
       });
-      const std::optional<double> value = found == rows.end() ? std::nullopt : figure(**found, headline);
+      const std::optional<double> value = found == rows.end() ? std::nullopt : figure(**found);
       text += fmt::format(" {:>8}", value ? format_figure(*value) : "-");
     }
   }
   return text + "\n";
 }
 
-std::optional<double> latency_of(const Row& row, Headline) {
+std::optional<double> latency_of(const Row& row) {
   return row.out_of_place->timing.latency.median;
 }
-std::optional<double> bandwidth_of(const Row& row, Headline headline) {
-  return algorithm_bandwidth(row, *row.out_of_place, headline);
+std::optional<double> bandwidth_of(const Row& row) {
+  return algorithm_bandwidth(row, *row.out_of_place);
 }
 
 /// Virtual devices of different processes have the same numbers, and are different ones.
@@ -193,7 +192,7 @@ std::string format_choice(const Row& row) {
   return fmt::format("# {}: {}\n", row.transport, row.algorithm);
 }
 
-std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline) {
+std::string format_pair_matrices(const std::vector<Row>& rows) {
   std::set<std::string> peers;
   std::set<std::size_t> sizes;
   int devices = 0;
@@ -217,24 +216,22 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
       const std::string about = fmt::format("{} {}, {}", format_size(bytes), name_of(rows.front().dtype),
                                             is_checked ? fmt::format("{} wrong", wrong) : "not checked");
       if (bytes == *sizes.begin()) {
-        text += format_matrix(chosen, devices, fmt::format("{}latency (us), {}", who, about), latency_of,
-                              headline);
+        text += format_matrix(chosen, devices, fmt::format("{}latency (us), {}", who, about), latency_of);
       }
       if (bytes == *sizes.rbegin()) {
-        text += format_matrix(chosen, devices, fmt::format("{}bandwidth (GB/s), {}", who, about),
-                              bandwidth_of, headline);
+        text +=
+            format_matrix(chosen, devices, fmt::format("{}bandwidth (GB/s), {}", who, about), bandwidth_of);
       }
     }
   }
   return text;
 }
 
-std::string format_pairs_over_baseline(const std::vector<Row>& rows, Headline headline, double tolerance) {
+std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance) {
   std::size_t compared = 0;
   std::size_t slower = 0;
   for (const Row& row : rows) {
-    const std::optional<double> change =
-        row.peer.empty() ? row.out_of_place->over_baseline(headline) : std::nullopt;
+    const std::optional<double> change = row.peer.empty() ? row.out_of_place->over_baseline() : std::nullopt;
     if (!change) continue;
     ++compared;
     if (100.0 * (*change - 1.0) > tolerance) ++slower;
@@ -269,9 +266,9 @@ std::string format_footer(const Results& results, const Options& options) {
     text += "# wrong elements: not checked\n";
   }
   text += format_throttled(results.job);
-  text += format_slowest(results, options.headline);
+  text += format_slowest(results);
   if (results.baseline) text += format_baseline(results, options);
-  const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
+  const std::optional<double> bandwidth = results.average_bus_bandwidth();
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";
 }

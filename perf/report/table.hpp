@@ -20,11 +20,10 @@ namespace tutti::perf {
 /// What carried a row: above the first of those it is the same of.
 [[nodiscard]] std::string format_choice(const Row& row);
 /// Copies between pairs: a matrix of latencies and one of bandwidths; `rows` are those of one element type.
-[[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline);
+[[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows);
 /// Below them, where there is a baseline: how many of tutti's pairs are slower than there by more than
 /// `tolerance` per cent. Each size of a pair counts.
-[[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, Headline headline,
-                                                     double tolerance);
+[[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
 /// Total wrong, what was skipped, average bus bandwidth.
 [[nodiscard]] std::string format_footer(const Results& results, const Options& options);

@@ -73,9 +73,9 @@ void TablePrinter::finish_operation(const Operation&) {
     for (const Row& row : pairs_) {
       if (row.dtype == dtype) rows.push_back(row);
     }
-    output_.print(format_pair_matrices(rows, options_.headline));
+    output_.print(format_pair_matrices(rows));
     if (!options_.baseline_file.empty() && !rows.empty())
-      output_.print(format_pairs_over_baseline(rows, options_.headline, options_.tolerance));
+      output_.print(format_pairs_over_baseline(rows, options_.tolerance));
   }
   pairs_.clear();
 }

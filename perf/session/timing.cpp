@@ -56,11 +56,10 @@ double slowest(double microseconds, Processes& processes) {
   return microseconds;
 }
 
-/// Without each rank's first ones.
-std::vector<double> medians_of(const std::vector<std::vector<double>>& by_rank, int skipped) {
+/// Of each rank.
+std::vector<double> medians_of(const std::vector<std::vector<double>>& by_rank) {
   std::vector<double> medians;
-  for (const std::vector<double>& samples : by_rank)
-    medians.push_back(summarize({samples.begin() + skipped, samples.end()}).median);
+  for (const std::vector<double>& samples : by_rank) medians.push_back(summarize(samples).median);
   return medians;
 }
 
@@ -95,7 +94,7 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   }
   const std::vector<std::vector<double>> batches_of_ranks = gather_numbers(batches, processes);
   timing.back_to_back = summarize(combine(batches_of_ranks, plan.over_ranks));
-  timing.back_to_back_of_ranks = medians_of(batches_of_ranks, 0);
+  timing.back_to_back_of_ranks = medians_of(batches_of_ranks);
 
   const double each = timing.back_to_back.median;
   const int samples =
@@ -104,10 +103,8 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   for (int sample = 0; sample < samples; ++sample) {
     latencies.push_back(run_one(launcher, static_cast<std::size_t>(sample), processes));
   }
-  const std::vector<std::vector<double>> latencies_of_ranks = gather_numbers(latencies, processes);
-  timing.latencies = combine(latencies_of_ranks, plan.over_ranks);
+  timing.latencies = combine(gather_numbers(latencies, processes), plan.over_ranks);
   timing.latency = summarize({timing.latencies.begin() + plan.skipped, timing.latencies.end()});
-  timing.latency_of_ranks = medians_of(latencies_of_ranks, plan.skipped);
   return timing;
 }
 

@@ -45,7 +45,6 @@ struct Timing {
   std::size_t iterations = 0;     ///< operations in a batch
   std::vector<double> latencies;  ///< the samples, as they followed one another; also those left out
   std::vector<double> back_to_back_of_ranks;  ///< each rank's median
-  std::vector<double> latency_of_ranks;       ///< likewise
 };
 
 /// Warms up, then measures both. All ranks start every batch, and every operation whose latency is taken, in

@@ -106,8 +106,7 @@ def whole(document):
     """The document; KeyError if it lacks what pages are made of."""
     for name in ("devices", "devices_used", "settings", "rows"):
         document[name]
-    for name in ("transport", "time"):
-        document["settings"][name]
+    document["settings"]["transport"]
     for row in document["rows"]:
         for name in ("operation", "by", "size", "tensor_list", "dtype", "root", "dim", "launch"):
             row[name]
@@ -143,7 +142,7 @@ def torch_document(comparison):
         "command_line": ["perf/compare/compare_torch.py"],
         "devices_used": gpus,
         "devices": [{"name": comparison["gpu"]}],
-        "settings": {"transport": "auto", "time": "back_to_back", "determinism": "fastest"},
+        "settings": {"transport": "auto", "determinism": "fastest"},
         "peer": f"PyTorch {comparison['torch']}",
         "rows": [compared_row(row, "torch", "torch.cuda.comm", gpus) for row in comparison["rows"]],
         "beside": [compared_row(row, "eager", "tutti", gpus) for row in comparison["rows"] if "eager" in row],

@@ -78,14 +78,6 @@ def trace(line, name, look, values, unit):
     return drawn
 
 
-def time_in_words(chart):
-    """Names the time that the lines of a chart show."""
-    kinds = {line.run.document["settings"]["time"] for line in chart.lines}
-    if len(kinds) > 1:
-        return "Time of a call, back to back or, where the legend says so, latency"
-    return "Latency of a call" if kinds == {"latency"} else "Time of a call, back to back"
-
-
 def panels_of(chart):
     """[(title, unit, [(line, its name, [(point, figure, p99 or None)])])]: time, bandwidth, peers over tutti."""
     times = [(line, line.name, [(p, p.time, p.p99) for p in line.points]) for line in chart.lines]
@@ -98,7 +90,7 @@ def panels_of(chart):
         name = f"{peer.contender} over {own.contender}, {peer.form}: {peer.run.name}"
         ratios.append((peer, name, [(points[size], ratio, None) for size, ratio in shared]))
     panels = [
-        (f"{time_in_words(chart)}: median, whiskers to p99 (µs)", "µs", times),
+        ("Time of a call, back to back: median, whiskers to p99 (µs)", "µs", times),
         ("Bus bandwidth (GB/s)", "GB/s", rates),
         ("A peer's time over tutti's", "x", ratios),
     ]

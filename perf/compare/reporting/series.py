@@ -12,7 +12,7 @@ TUTTI = "tutti"
 @dataclass(frozen=True)
 class Point:
     size: int
-    time: float  # µs, as the run's headline says
+    time: float  # µs, back to back
     p99: float | None  # µs
     bandwidth: float  # GB/s on the bus; 0 where nothing goes from device to device
     how: str  # transport and algorithm
@@ -89,11 +89,6 @@ def are_comparable(one, other):
     return one is other or (one.file == other.file and one.table == other.table == TORCH)
 
 
-def time_of(run, measured):
-    """The summary of what the run calls its time."""
-    return measured["latency_us" if run.document["settings"]["time"] == "latency" else "back_to_back_us"]
-
-
 def variant_of(row):
     parts = [f"dimension {row['dim']}"] if row["dim"] else []
     if row.get("redop", "none") not in ("none", "sum"):
@@ -103,8 +98,6 @@ def variant_of(row):
 
 def form_of(run, row, place):
     parts = [row["launch"]]
-    if run.document["settings"]["time"] == "latency":
-        parts.append("latency")
     if run.document["settings"].get("determinism") == "bitwise":
         parts.append("bitwise")
     if row.get("results") == "new":
@@ -136,7 +129,7 @@ def charts_of(runs):
                 wrong = measured.get("wrong") or 0
                 if wrong:
                     how = f"{wrong} elements wrong; {how}"
-                p99 = time_of(run, measured).get("p99")
+                p99 = measured["back_to_back_us"].get("p99")
                 lines[line_key].points.append(Point(row["size"], measured["time_us"], p99, bandwidth, how, wrong))
     for line in lines.values():
         line.points.sort(key=lambda point: point.size)

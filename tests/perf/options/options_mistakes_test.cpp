@@ -21,10 +21,10 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
       {{"all_reduce", "-t", "4"}, "-t,--nthreads of nccl-tests is no option here: "},
       {{"all_reduce", "--nthreads=4"}, "their number is -g"},
       {{"all_reduce", "--parallel_init", "1"}, "leave it out"},
-      {{"all_reduce", "-z1"}, "--latency"},
-      {{"all_reduce", "--blocking", "1"}, "--latency"},
+      {{"all_reduce", "-z1"}, "p50"},
+      {{"all_reduce", "--blocking", "1"}, "p50"},
       {{"all_reduce", "--stream_null", "1"}, "stream"},
-      {{"all_reduce", "--report_cputime", "1"}, "--latency"},
+      {{"all_reduce", "--report_cputime", "1"}, "p50"},
       {{"all_reduce", "-D", "1"}, "--peer nccl"},
   };
   for (const auto& [words, mentions] : mistakes) {

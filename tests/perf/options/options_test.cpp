@@ -28,7 +28,6 @@ TEST(PerfOptions, DefaultsMeasureOneOperationCheckedAndEager) {
   EXPECT_EQ(options.root, 0);
   EXPECT_TRUE(options.check);
   EXPECT_EQ(options.launch, LaunchForm::eager);
-  EXPECT_EQ(options.headline, Headline::back_to_back);
   EXPECT_EQ(options.peer, PeerChoice::none);
 }
 
@@ -147,11 +146,11 @@ TEST(PerfOptions, ThePeerNcclIsMeasuredInEachModeOrInOne) {
 }
 
 TEST(PerfOptions, TheLastOfSeveralCounts) {
-  const Options options = parsed({"broadcast", "-b", "1K", "--latency", "-b", "2K", "--minbytes", "4K", "-J",
-                                  "a", "--latency", "-J", "b"});
+  const Options options = parsed({"broadcast", "-b", "1K", "--persistent", "-b", "2K", "--minbytes", "4K",
+                                  "-J", "a", "--persistent", "-J", "b"});
   EXPECT_EQ(options.sizes.begin, 4096U);
   EXPECT_EQ(options.json_file, "b");
-  EXPECT_EQ(options.headline, Headline::latency);
+  EXPECT_EQ(options.launch, LaunchForm::persistent);
 }
 
 TEST(PerfOptions, AllMeansEverything) {

@@ -89,15 +89,6 @@ TEST(PerfBaseline, TheToleranceDecidesAndPeersDoNot) {
   EXPECT_EQ(compare_with_baseline(results).compared, 4U);
 }
 
-TEST(PerfBaseline, LatenciesAreComparedWithLatencies) {
-  Row before = scatter_row();
-  before.out_of_place->timing.latency = summarize({300.0});
-  Options options;
-  options.headline = Headline::latency;
-  const Results results = compared(results_of({before}), results_of({scatter_row()}), options);
-  EXPECT_EQ(results.rows[0].out_of_place->baseline_microseconds, 300.0);
-}
-
 TEST(PerfBaseline, WhatDiffersHasNoPartner) {
   const std::function<void(Results&)> changes[] = {
       [](Results& results) { results.rows[0].operation = "gather"; },

@@ -19,9 +19,8 @@ namespace {
 
 TEST(PerfReport, BandwidthIsPayloadOverTimeAndTheShareThatMoves) {
   const Row row = scatter_row();
-  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::back_to_back).value(), 80.0);
-  EXPECT_DOUBLE_EQ(bus_bandwidth(row, *row.out_of_place, Headline::back_to_back).value(), 60.0);
-  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::latency).value(), 40.0);
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place).value(), 80.0);
+  EXPECT_DOUBLE_EQ(bus_bandwidth(row, *row.out_of_place).value(), 60.0);
 }
 
 TEST(PerfReport, AverageLeavesPeersOut) {
@@ -30,9 +29,8 @@ TEST(PerfReport, AverageLeavesPeersOut) {
   Row peer = scatter_row();
   peer.peer = "nccl";
   peer.out_of_place = measured(1.0);
-  EXPECT_DOUBLE_EQ(results_of({in_place, peer}).average_bus_bandwidth(Headline::back_to_back).value(),
-                   (60.0 + 120.0) / 2);
-  EXPECT_EQ(results_of({}).average_bus_bandwidth(Headline::back_to_back), std::nullopt);
+  EXPECT_DOUBLE_EQ(results_of({in_place, peer}).average_bus_bandwidth().value(), (60.0 + 120.0) / 2);
+  EXPECT_EQ(results_of({}).average_bus_bandwidth(), std::nullopt);
 }
 
 TEST(PerfReport, WrongElementsAddUpOverPlacementsAndPeers) {
@@ -126,7 +124,7 @@ TEST(PerfTable, InEachPlacementTheFastestRightModeOfAPeerIsComparedWith) {
   rows[2].out_of_place = measured(160.0);
   rows[3].out_of_place = measured(10.0, 1);
   rows[3].in_place = std::nullopt;
-  compare_with_peers(own, rows, Headline::back_to_back);
+  compare_with_peers(own, rows);
   EXPECT_EQ(rows[1].contender(), "nccl R1");
   for (std::size_t row = 0; row < rows.size(); ++row) {
     EXPECT_EQ(rows[row].out_of_place->is_fastest_peer, row == 1) << row;
@@ -136,7 +134,7 @@ TEST(PerfTable, InEachPlacementTheFastestRightModeOfAPeerIsComparedWith) {
   EXPECT_EQ(rows[0].in_place->over_tutti, 0.5);
   EXPECT_EQ(rows[3].out_of_place->over_tutti, std::nullopt);
   own.out_of_place->wrong = 1;  // and so is compared with nobody
-  compare_with_peers(own, rows, Headline::back_to_back);
+  compare_with_peers(own, rows);
   for (const Row& row : rows) {
     EXPECT_FALSE(row.out_of_place->is_fastest_peer);
     EXPECT_EQ(row.out_of_place->over_tutti, std::nullopt);
@@ -164,14 +162,14 @@ TEST(PerfTable, WhereNothingGoesFromDeviceToDeviceThereIsNoBandwidth) {
     EXPECT_EQ(words.at(6), "N/A");
     EXPECT_EQ(words.at(7), "N/A");
     const Results results = results_of({row});
-    EXPECT_EQ(results.average_bus_bandwidth(Headline::back_to_back), std::nullopt);
+    EXPECT_EQ(results.average_bus_bandwidth(), std::nullopt);
     EXPECT_NE(format_footer(results, {}).find("average bus bandwidth: N/A"), std::string::npos);
     const auto document = nlohmann::json::parse(to_json({}, results, {}));
     EXPECT_TRUE(document["summary"]["average_busbw_gbps"].is_null());
     EXPECT_TRUE(document["rows"][0]["out_of_place"]["algbw_gbps"].is_null());
     EXPECT_TRUE(document["rows"][0]["out_of_place"]["busbw_gbps"].is_null());
   }
-  EXPECT_EQ(results_of({alone, scatter_row(), empty}).average_bus_bandwidth(Headline::back_to_back), 60.0);
+  EXPECT_EQ(results_of({alone, scatter_row(), empty}).average_bus_bandwidth(), 60.0);
 }
 
 TEST(PerfTable, RanksAndTheirDevicesAreToldApart) {
@@ -265,7 +263,7 @@ TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {
     row.out_of_place = measured(microseconds);
     rows.push_back(row);
   }
-  const std::string text = format_pair_matrices(rows, Headline::back_to_back);
+  const std::string text = format_pair_matrices(rows);
   std::istringstream lines(text);
   std::vector<std::vector<std::string>> numbers;
   for (std::string line; std::getline(lines, line);) {
@@ -284,7 +282,7 @@ TEST(PerfTable, BelowMatricesTheSlowerPairsAreCounted) {
   rows[1].out_of_place->baseline_microseconds = 50.0;
   rows[2].out_of_place->baseline_microseconds = 50.0;
   rows[2].peer = "nccl";
-  EXPECT_EQ(format_pairs_over_baseline(rows, Headline::back_to_back, 3.0),
+  EXPECT_EQ(format_pairs_over_baseline(rows, 3.0),
             "# baseline: 1 of 2 compared pairs slower by more than 3 %\n");
 }
 

@@ -142,8 +142,6 @@ TEST(PerfTiming, IsWhatIsAskedForOverRanks) {
     const Timing timing = measure(counted.launcher(), plan, processes);
     EXPECT_LT(timing.back_to_back.maximum, 1e9);
     EXPECT_LT(timing.latency.maximum, 1e9);
-    ASSERT_EQ(timing.latency_of_ranks.size(), 2U);  // whatever is asked for
-    EXPECT_EQ(timing.latency_of_ranks[1], 1e9);
     EXPECT_EQ(timing.back_to_back_of_ranks[1], 1e9);
   }
 }
@@ -164,7 +162,6 @@ TEST(PerfTiming, LeavesTheFirstLatenciesOutOfTheirSummary) {
   EXPECT_GE(timing.latencies.front(), 50e3);
   EXPECT_EQ(timing.latency.count, 3U);
   EXPECT_EQ(timing.latency.maximum, std::ranges::max(std::span(timing.latencies).subspan(1)));
-  EXPECT_EQ(timing.latency_of_ranks.front(), timing.latency.median);
   plan.iterations.reset();
   const Timing chosen = measured(how, plan);
   EXPECT_EQ(chosen.latency.count + 1, chosen.latencies.size());
