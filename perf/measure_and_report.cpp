@@ -115,7 +115,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   TablePrinter printer(options, output, columns,
                        json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
   const auto keep = [&] {
-    output.print(format_footer(results, options));
+    output.print(format_footer(results));
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
   };
   bool is_late = false;

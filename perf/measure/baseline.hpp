@@ -5,15 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace tutti::perf {
 
 struct Job;
 struct Options;
 struct Row;
+enum class OverRanks : std::uint8_t;
 
 /// The times of an earlier run, that a run is compared with.
 class Baseline {
@@ -30,26 +29,21 @@ class Baseline {
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   /// When it was measured and of which commit, such as "2026-11-24T22:26Z, commit 1a2b3c4".
   [[nodiscard]] const std::string& about() const noexcept { return about_; }
-  /// In what its run differs from one of these `circumstances_of`: machine, devices, software and settings,
-  /// such as "host node1, was node0". What one of both does not tell is left out.
-  [[nodiscard]] std::vector<std::string> differences(const nlohmann::ordered_json& now) const;
   /// How much slower a time may be, in per cent.
   [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
   /// How many of its times nothing has been compared with.
   [[nodiscard]] std::size_t left_over() const noexcept;
 
  private:
+  void read(const nlohmann::ordered_json& document, OverRanks over_ranks);
+
   struct Time {
     double microseconds = 0.0;
     bool is_compared = false;
-    std::string launches;
   };
 
   std::string file_;
   std::string about_;
-  std::map<std::string, std::string> told_;  ///< of its machine, devices and settings, by their names
-  std::optional<std::map<std::string, std::string>> variables_;  ///< of its environment
-  std::string launches_differ_;  ///< how, of the first row that does; empty: of none
   double tolerance_;
   std::map<std::string, Time> times_;  ///< of what identifies a measurement
 };

@@ -16,8 +16,6 @@ using Json = nlohmann::ordered_json;
 
 enum class Detail : std::uint8_t { summaries, each_latency };
 
-/// All of the document that is no row and no summary of them: what was measured on, with what, and how.
-[[nodiscard]] Json circumstances_of(const Options& options, const Results& results);
 /// An entry of `rows`.
 [[nodiscard]] Json row_of(const Row& row, Detail detail);
 

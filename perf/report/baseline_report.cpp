@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/report/baseline_report.hpp"
 
-#include "perf/measure/json_rows.hpp"
 #include "perf/report/columns.hpp"
 
 #include <algorithm>
@@ -43,14 +42,12 @@ BaselineVerdict compare_with_baseline(const Results& results) {
   return verdict;
 }
 
-std::string format_baseline(const Results& results, const Options& options) {
+std::string format_baseline(const Results& results) {
   const Baseline& baseline = *results.baseline;
   const BaselineVerdict verdict = compare_with_baseline(results);
   std::string text =
       fmt::format("# baseline {} ({}): {} time(s) compared, {} slower by more than {} %\n", baseline.file(),
                   baseline.about(), verdict.compared, verdict.slower.size(), baseline.tolerance());
-  if (const auto differences = baseline.differences(circumstances_of(options, results)); !differences.empty())
-    text += fmt::format("#   differs from the baseline in: {}\n", fmt::join(differences, "; "));
   for (const BaselineVerdict::Change& change : verdict.slower)
     text += fmt::format("#   slower: {}\n", in_words(change));
   if (!verdict.unaccounted.empty()) {

@@ -26,8 +26,8 @@ struct BaselineVerdict {
 };
 [[nodiscard]] BaselineVerdict compare_with_baseline(const Results& results);
 
-/// For the foot of the table, in whole lines: with what differs between both runs besides the program.
-[[nodiscard]] std::string format_baseline(const Results& results, const Options& options);
+/// For the foot of the table, in whole lines.
+[[nodiscard]] std::string format_baseline(const Results& results);
 /// In a line: how many times are slower, and which the most, or that none could be compared; empty if it is
 /// passed.
 [[nodiscard]] std::string complaint_of_baseline(const Results& results);

@@ -134,7 +134,7 @@ Json settings_of(const Options& options) {
           {"groups", options.groups}};
 }
 
-Json baseline_of(const Options& options, const Results& results) {
+Json baseline_of(const Results& results) {
   const BaselineVerdict verdict = compare_with_baseline(results);
   Json slower = Json::array();
   for (const BaselineVerdict::Change& change : verdict.slower)
@@ -142,7 +142,6 @@ Json baseline_of(const Options& options, const Results& results) {
         {{"what", change.what}, {"time_us", change.microseconds}, {"baseline_us", change.before}});
   return {{"file", results.baseline->file()},
           {"about", results.baseline->about()},
-          {"differs_in", results.baseline->differences(circumstances_of(options, results))},
           {"tolerance_percent", results.baseline->tolerance()},
           {"compared", verdict.compared},
           {"slower", std::move(slower)},
@@ -150,9 +149,9 @@ Json baseline_of(const Options& options, const Results& results) {
           {"in_baseline_alone", results.baseline->left_over()}};
 }
 
-}  // namespace
-
-Json circumstances_of(const Options& options, const Results& results) {
+/// All but the rows.
+Json circumstances_of(const Options& options, const Results& results,
+                      const std::vector<std::string>& command_line) {
   Json document = {{"schema", "tutti-perf/2"},
                    {"version", tutti::version()},
                    {"date", text_or_null(results.provenance.date)},
@@ -163,7 +162,7 @@ Json circumstances_of(const Options& options, const Results& results) {
                    {"system", text_or_null(results.provenance.system)},
                    {"driver", text_or_null(results.provenance.driver)},
                    {"cuda", text_or_null(results.provenance.cuda)},
-                   {"command_line", Json::array()},
+                   {"command_line", command_line},
                    {"mode", name_of(results.job.mode)},
                    {"ranks", results.job.ranks},
                    {"devices_per_rank", results.job.devices_per_rank},
@@ -181,14 +180,15 @@ Json circumstances_of(const Options& options, const Results& results) {
                    {"environment", environment()},
                    {"settings", settings_of(options)}};
   if (!results.peer.empty()) document["peer"] = results.peer;
+  if (results.baseline) document["baseline"] = baseline_of(results);
   return document;
 }
 
+}  // namespace
+
 std::string to_json(const Options& options, const Results& results,
                     const std::vector<std::string>& command_line) {
-  Json document = circumstances_of(options, results);
-  document["command_line"] = command_line;
-  if (results.baseline) document["baseline"] = baseline_of(options, results);
+  Json document = circumstances_of(options, results, command_line);
   document["rows"] = Json::array();
   document["not_measured"] = Json::array();
   document["summary"] = {{"wrong", nullptr},

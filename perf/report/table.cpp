@@ -248,7 +248,7 @@ std::string format_skipped(const Skipped& skipped) {
   return fmt::format("# not measured: {}: {}\n", skipped.what, reason);
 }
 
-std::string format_footer(const Results& results, const Options& options) {
+std::string format_footer(const Results& results) {
   std::string text = "#\n";
   if (results.interrupted) text += "# interrupted: what was measured until then\n";
   if (!results.skipped.empty()) {
@@ -267,7 +267,7 @@ std::string format_footer(const Results& results, const Options& options) {
   }
   text += format_throttled(results.job);
   text += format_slowest(results);
-  if (results.baseline) text += format_baseline(results, options);
+  if (results.baseline) text += format_baseline(results);
   const std::optional<double> bandwidth = results.average_bus_bandwidth();
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";

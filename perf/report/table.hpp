@@ -26,6 +26,6 @@ namespace tutti::perf {
 [[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
 /// Total wrong, what was skipped, average bus bandwidth.
-[[nodiscard]] std::string format_footer(const Results& results, const Options& options);
+[[nodiscard]] std::string format_footer(const Results& results);
 
 }  // namespace tutti::perf

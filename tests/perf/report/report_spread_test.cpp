@@ -71,17 +71,16 @@ TEST(PerfSpread, TheFootAndTheFileSayWhichRankWasSlowest) {
   results.rows[1].out_of_place->timing.back_to_back_of_ranks = {100.0, 150.0};
   results.rows[1].in_place = measured(10.0);
   results.rows[1].in_place->timing.back_to_back_of_ranks = {12.0, 11.0};
-  EXPECT_NE(format_footer(results, {})
-                .find("# slowest rank: 1 in 2 of 3 measurements; over the fastest one "
-                      "1.50x at most: scatter 8000000 float32 root 0\n"),
+  EXPECT_NE(format_footer(results).find("# slowest rank: 1 in 2 of 3 measurements; over the fastest one "
+                                        "1.50x at most: scatter 8000000 float32 root 0\n"),
             std::string::npos)
-      << format_footer(results, {});
+      << format_footer(results);
   const auto ranks = nlohmann::json::parse(to_json({}, results, {}))["rows"][1]["out_of_place"]["ranks"];
   EXPECT_EQ(ranks["time_us"], (std::vector<double>{100.0, 150.0}));
   EXPECT_EQ(ranks["slowest"], 1);
   EXPECT_EQ(ranks["over_fastest"], 1.5);
   const Results alone = results_of({scatter_row()});
-  EXPECT_EQ(format_footer(alone, {}).find("slowest"), std::string::npos);
+  EXPECT_EQ(format_footer(alone).find("slowest"), std::string::npos);
   EXPECT_TRUE(nlohmann::json::parse(to_json({}, alone, {}))["rows"][0]["out_of_place"]["ranks"].is_null());
 }
 

@@ -101,11 +101,10 @@ TEST(PerfTable, TheFootAndTheStatusSayWhoseElementsAreWrong) {
   const Results peers = results_of(
       {row_of("", "", 0), row_of("nccl", "R2", 7), row_of("nccl", "R1", 0), row_of("nccl", "R2", 3)});
   EXPECT_EQ(status_of(peers), peer_is_wrong);
-  EXPECT_NE(format_footer(peers, {}).find("# wrong elements: 10 FAILED: nccl R2 10\n"), std::string::npos);
+  EXPECT_NE(format_footer(peers).find("# wrong elements: 10 FAILED: nccl R2 10\n"), std::string::npos);
   Results both = results_of({row_of("nccl", "R0", 2), row_of("", "", 1)});
   EXPECT_EQ(status_of(both), wrong_data);
-  EXPECT_NE(format_footer(both, {}).find("# wrong elements: 3 FAILED: nccl R0 2, tutti 1\n"),
-            std::string::npos);
+  EXPECT_NE(format_footer(both).find("# wrong elements: 3 FAILED: nccl R0 2, tutti 1\n"), std::string::npos);
   const auto summary = nlohmann::json::parse(to_json({}, both, {}))["summary"];
   EXPECT_EQ(summary["wrong"], 3);
   EXPECT_EQ(summary["wrong_by_tutti"], 1);
@@ -163,7 +162,7 @@ TEST(PerfTable, WhereNothingGoesFromDeviceToDeviceThereIsNoBandwidth) {
     EXPECT_EQ(words.at(7), "N/A");
     const Results results = results_of({row});
     EXPECT_EQ(results.average_bus_bandwidth(), std::nullopt);
-    EXPECT_NE(format_footer(results, {}).find("average bus bandwidth: N/A"), std::string::npos);
+    EXPECT_NE(format_footer(results).find("average bus bandwidth: N/A"), std::string::npos);
     const auto document = nlohmann::json::parse(to_json({}, results, {}));
     EXPECT_TRUE(document["summary"]["average_busbw_gbps"].is_null());
     EXPECT_TRUE(document["rows"][0]["out_of_place"]["algbw_gbps"].is_null());
@@ -218,7 +217,7 @@ TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
       {"scatter 1G", "out of memory on device 0. Free tensors.", Skipped::Cause::out_of_memory});
   EXPECT_EQ(format_skipped(results.skipped.back()),
             "# not measured: scatter 1G: out of memory on device 0\n");
-  EXPECT_NE(format_footer(results, {}).find("# not measured: 2 case(s), 1 of them for want of memory\n"),
+  EXPECT_NE(format_footer(results).find("# not measured: 2 case(s), 1 of them for want of memory\n"),
             std::string::npos);
   const auto document = nlohmann::json::parse(to_json({}, results, {}));
   EXPECT_EQ(document["not_measured"][0]["cause"], "too_small");
@@ -241,16 +240,15 @@ TEST(PerfTable, FooterCountsWrongElementsAndWhatWasNotMeasured) {
   row.out_of_place->wrong = 3;
   Results results = results_of({row});
   results.skipped.push_back({"scatter 8", "reason", Skipped::Cause::refused});
-  const std::string footer = format_footer(results, {});
+  const std::string footer = format_footer(results);
   EXPECT_NE(footer.find("wrong elements: 3 FAILED"), std::string::npos) << footer;
   EXPECT_NE(footer.find("not measured: 1"), std::string::npos) << footer;
   EXPECT_NE(footer.find("average bus bandwidth: 60.000"), std::string::npos) << footer;
-  EXPECT_NE(format_footer(results_of({scatter_row()}), {}).find("wrong elements: 0 OK"), std::string::npos);
+  EXPECT_NE(format_footer(results_of({scatter_row()})).find("wrong elements: 0 OK"), std::string::npos);
   Row unchecked = scatter_row();
   unchecked.out_of_place->wrong.reset();
   unchecked.in_place.reset();
-  EXPECT_NE(format_footer(results_of({unchecked}), {}).find("wrong elements: not checked"),
-            std::string::npos);
+  EXPECT_NE(format_footer(results_of({unchecked})).find("wrong elements: not checked"), std::string::npos);
 }
 
 TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {

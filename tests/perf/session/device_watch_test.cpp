@@ -34,10 +34,10 @@ TEST(PerfDeviceWatch, TheFootAndTheFileSayWhichWereThrottled) {
       ThrottleReasons{.power = false, .thermal = true, .hardware = true};
   results.job.members[3].health.after = {
       .sm_clock_mhz = 1980.0, .memory_clock_mhz = 2619.0, .power_w = 512.5, .temperature_c = 61.0};
-  EXPECT_NE(format_footer(results, {})
-                .find("# throttled: rank 1 device 0 (power), rank 1 device 1 (thermal, hardware)\n"),
+  EXPECT_NE(format_footer(results).find(
+                "# throttled: rank 1 device 0 (power), rank 1 device 1 (thermal, hardware)\n"),
             std::string::npos)
-      << format_footer(results, {});
+      << format_footer(results);
   const auto members = nlohmann::json::parse(to_json({}, results, {}))["members"];
   EXPECT_TRUE(members[0]["throttled"].is_null());
   EXPECT_EQ(members[1]["throttled"], nlohmann::json::array());
@@ -45,9 +45,9 @@ TEST(PerfDeviceWatch, TheFootAndTheFileSayWhichWereThrottled) {
   EXPECT_EQ(members[3]["after"]["power_w"], 512.5);
   EXPECT_TRUE(members[3]["before"]["power_w"].is_null());
   results.job.mode = Mode::single_process;
-  EXPECT_NE(format_footer(results, {}).find("# throttled: device 0 (power), device 1 (thermal, hardware)\n"),
+  EXPECT_NE(format_footer(results).find("# throttled: device 0 (power), device 1 (thermal, hardware)\n"),
             std::string::npos);
-  EXPECT_EQ(format_footer(results_of({}), {}).find("throttled"), std::string::npos);
+  EXPECT_EQ(format_footer(results_of({})).find("throttled"), std::string::npos);
 }
 
 }  // namespace
