@@ -4,7 +4,6 @@
 #include "perf/options/options.hpp"
 #include "perf/processes/exit_status.hpp"
 #include "perf/processes/processes.hpp"
-#include "perf/processes/same_arguments.hpp"
 #include "perf/report/explain_operation.hpp"
 #include "perf/report/guarded.hpp"
 #include "perf/report/output.hpp"
@@ -12,7 +11,6 @@
 
 #include <cfenv>
 #include <csignal>
-#include <cstddef>
 #include <cstdlib>
 #include <memory>
 
@@ -20,7 +18,6 @@ namespace tutti::perf {
 namespace {
 
 int run(int argc, char** argv, Processes& processes, const Output& output) {
-  require_same_arguments({argv, static_cast<std::size_t>(argc)}, processes);
   const Options options =
       parse_options(argc, argv, processes.are_ranks() ? Mode::ranks : Mode::single_process);
   switch (options.command) {
