@@ -10,7 +10,6 @@
 #include "perf/report/show_topology.hpp"
 
 #include <cfenv>
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 
@@ -52,7 +51,6 @@ std::unique_ptr<Processes> make_processes(const LaunchedAs& launched) {
 }
 
 int run_alone_or_together(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is found where something is printed
   const LaunchedAs launched = launched_as([](const char* name) { return std::getenv(name); });
   const Output output(launched.rank.value_or(0) == 0);
   // Ranks that do not find one another have each seen something else.

@@ -112,8 +112,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   watch_interrupts();
   const Columns columns(options, peer != nullptr);
   output.print(format_header(options, results));
-  TablePrinter printer(options, output, columns,
-                       json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
+  TablePrinter printer(options, output, columns);
   const auto keep = [&] {
     output.print(format_footer(results));
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
@@ -149,10 +148,8 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
     output.complain(results.failure);
     return is_late ? timed_out : run_failed;
   }
-  double reader_left = printer.wants_more() ? 0.0 : 1.0;
-  processes.maximum({&reader_left, 1});
   const bool was_to_end = options.cycles == 0 && !results.rows.empty();  // by nothing else
-  if (results.interrupted && reader_left == 0.0 && !was_to_end) {
+  if (results.interrupted && !was_to_end) {
     output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
     complain_of_wrong(results, output);
     return was_interrupted;

@@ -92,7 +92,6 @@ class Driver {
     Row row;
     session_.together([&] {
       check_interrupt();
-      if (!listener_.wants_more()) throw Interrupted();
       row = empty_row(operation, what);
     });
     std::vector<Skipped> skipped;

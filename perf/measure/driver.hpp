@@ -35,8 +35,6 @@ class Listener {
   virtual void finish_row(const Operation& operation, const Row& row) = 0;
   virtual void skip_row(const Skipped& skipped) = 0;
   virtual void finish_operation(const Operation& operation) = 0;
-  /// Whether the run is to go on.
-  [[nodiscard]] virtual bool wants_more() const = 0;
 };
 
 /// Measures everything `options` asks for and appends it to `results`, telling `listener` as it goes. `peer`

@@ -54,8 +54,7 @@ What there is no memory for, and what is less than an element, is left out, whic
 
 Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline or nothing to
 compare with it, 4 wrong data of a peer alone, 5 the run failed, or something had no memory, 6 a row took longer
-than -T, 130 interrupted. A reader of the table that goes away, as head does, ends a run that writes no file, and
-is no failure.)";
+than -T, 130 interrupted, also by a reader of the table that goes away, as head does.)";
 
 /// The names of all operations.
 std::string operation_names() {

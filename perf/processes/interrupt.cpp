@@ -39,7 +39,7 @@ void watch_interrupts() {
   struct sigaction noting {};
   noting.sa_handler = note_interrupt;
   noting.sa_flags = SA_RESTART;  // libraries need not expect that their waits end early
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
     // Under nohup the terminal may go.

@@ -20,9 +20,10 @@ class TimedOut : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// From now on the first SIGINT, SIGTERM, which is what launchers and batch systems send, or SIGHUP, that the
-/// terminal has gone, is noted for `check_interrupt`. What follows within a second is the same wish:
-/// `timeout` signals the process, then its group. A later one ends the process at once.
+/// From now on the first SIGINT, SIGTERM, which is what launchers and batch systems send, SIGHUP, that the
+/// terminal has gone, or SIGPIPE, that the table's reader has, is noted for `check_interrupt`. What follows
+/// within a second is the same wish: `timeout` signals the process, then its group. A later one ends the
+/// process at once.
 void watch_interrupts();
 /// From now on `check_interrupt` throws TimedOut with this message. May be called once, by any thread.
 void note_overtime(const std::string& message);

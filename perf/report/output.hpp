@@ -12,12 +12,9 @@ class Output {
   explicit Output(bool speaks, std::string program = "tutti-perf")
       : speaks_(speaks), program_(std::move(program)) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
-  /// What cannot be written to a full disk is no reason to stop measuring. A reader that stops reading holds
-  /// a run up, but not its end: after an interrupt it is waited for no longer than a moment.
+  /// What cannot be written to a full disk is no reason to stop measuring.
   void print(const std::string& text) const;
-  /// Something could not be written, and nobody would have read it: `head` has seen enough.
-  [[nodiscard]] bool has_lost_its_reader() const noexcept { return has_lost_its_reader_; }
-  /// Something could not be written for another reason.
+  /// Something could not be written, other than for want of a reader.
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
   /// On the standard error stream, as a line of this program.
   void complain(const std::string& text) const;
@@ -25,9 +22,8 @@ class Output {
  private:
   bool speaks_;
   std::string program_;
+  mutable bool is_closed_ = false;  ///< nothing more can be written
   mutable bool is_broken_ = false;
-  mutable bool has_lost_its_reader_ = false;
-  mutable bool has_given_up_ = false;  ///< nobody has read after an interrupt
 };
 
 /// Shows what is being measured on the standard error stream, if that is a terminal: in one line of it, of

@@ -10,9 +10,6 @@
 
 namespace tutti::perf {
 
-/// Whether a run goes on when nobody reads its table any more.
-enum class WithoutReader : std::uint8_t { ends, goes_on };
-
 /// What a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of 48, cycle 2 of 5
 /// ...". Root and reduction are named where a run has several.
 [[nodiscard]] std::string progress_in_words(const Options& options, const Operation& operation,
@@ -22,13 +19,8 @@ enum class WithoutReader : std::uint8_t { ends, goes_on };
 class TablePrinter final : public Listener {
  public:
   /// All have to live as long as the printer.
-  TablePrinter(const Options& options, const Output& output, const Columns& columns,
-               WithoutReader without_reader)
-      : options_(options),
-        output_(output),
-        columns_(columns),
-        without_reader_(without_reader),
-        progress_(output.speaks()) {}
+  TablePrinter(const Options& options, const Output& output, const Columns& columns)
+      : options_(options), output_(output), columns_(columns), progress_(output.speaks()) {}
 
   void start_cycle(int cycle) override;
   void start_operation(const Operation& operation) override;
@@ -36,15 +28,11 @@ class TablePrinter final : public Listener {
   void finish_row(const Operation& operation, const Row& row) override;
   void skip_row(const Skipped& skipped) override;
   void finish_operation(const Operation& operation) override;
-  [[nodiscard]] bool wants_more() const override {
-    return without_reader_ == WithoutReader::goes_on || !output_.has_lost_its_reader();
-  }
 
  private:
   const Options& options_;
   const Output& output_;
   const Columns& columns_;
-  WithoutReader without_reader_;
   Progress progress_;
   int cycle_ = 1;
   std::string choice_;  ///< what carried the last row of tutti's

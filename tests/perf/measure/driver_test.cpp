@@ -154,7 +154,6 @@ class Quiet final : public Listener {
   void finish_row(const Operation&, const Row&) override {}
   void skip_row(const Skipped&) override {}
   void finish_operation(const Operation&) override {}
-  [[nodiscard]] bool wants_more() const override { return true; }
 };
 
 Options options_of(std::vector<const char*> words) {

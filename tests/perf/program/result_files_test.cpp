@@ -2,50 +2,20 @@
 #include "perf/program/program.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /// What tutti-perf writes stays whole, whatever ends the run.
 namespace tutti::perf {
 namespace {
-
-using namespace std::chrono_literals;
-
-/// Has a pipe open, which it makes, and reads nothing.
-class StalledReader {
- public:
-  explicit StalledReader(const std::string& pipe) {
-    EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-    pipe_ = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  }
-  StalledReader(const StalledReader&) = delete;
-  StalledReader& operator=(const StalledReader&) = delete;
-  ~StalledReader() { close(pipe_); }
-  /// Until nothing more comes into it.
-  void wait_until_full() const {
-    for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
-      before = bytes;
-      std::this_thread::sleep_for(300ms);
-      ASSERT_EQ(ioctl(pipe_, FIONREAD, &bytes), 0);
-    }
-  }
-
- private:
-  int pipe_ = -1;
-};
 
 class ResultFiles : public testing::Test {
  protected:
@@ -117,28 +87,6 @@ TEST_F(ResultFiles, DevicesStayAndOneThatTakesNothingIsFoundBeforeTheRun) {
   EXPECT_EQ(refused.out, "");
   expect_one_line_about(refused.error, "-J: 'full' cannot be written: No space left on device");
   for (const char* const name : {"null", "full"}) EXPECT_TRUE(S_ISCHR(folder_.status(name).st_mode)) << name;
-}
-
-TEST_F(ResultFiles, AReaderThatHasStoppedKeepsNoRunFromItsEnd) {
-  const StalledReader reader(in_folder("pipe"));
-  const Program program(
-      by_shell("exec \"$PERF\" barrier -N 0 -n 1 -w 0 --repetitions 1 --devices 2 -J run.json >pipe"));
-  reader.wait_until_full();
-  program.interrupt();
-  EXPECT_EQ(program.wait(), 0) << program.error();
-  const auto document = nlohmann::json::parse(content_of(in_folder("run.json")));
-  EXPECT_EQ(document["summary"]["interrupted"], true);
-  EXPECT_GE(document["rows"].size(), 100U);
-}
-
-TEST_F(ResultFiles, ARunThatIsCutOffSaysSoThoughNobodyReads) {
-  const StalledReader reader(in_folder("pipe"));
-  const Program program(
-      by_shell("exec \"$PERF\" barrier -N 1000000 -n 1 -w 0 --repetitions 1 --devices 2 >pipe"));
-  reader.wait_until_full();
-  program.signal(SIGTERM);
-  EXPECT_EQ(program.wait(), 130);
-  expect_one_line_about(program.error(), "interrupted after");
 }
 
 TEST_F(ResultFiles, ATerminalThatGoesEndsARunAsCtrlCDoes) {
