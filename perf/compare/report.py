@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what tutti-perf measured: one HTML page of charts and tables that needs no network.
+"""Makes pages of what tutti-perf measured: Markdown tables.
 
-usage: perf/compare/report.py FILE... [-o report.html]
-       perf/compare/report.py FILE... --pages DIR [--check] [--reasons TOML]
+usage: perf/compare/report.py FILE... --pages DIR [--check] [--reasons TOML]
 
 Takes files that `tutti-perf -J` wrote, and any other JSON that contains such documents (the results of
-scripts/gpu-check and of the comparisons with PyTorch, MPI and other builds), plain or compressed (.gz). The page has a
-line for each file, contender and form of call, so that two files of one command are before and after. With --pages it
-writes Markdown tables instead: a page for each kind of machine, and one of the comparisons of builds. Each step of
-scripts/gpu-check that did not end well needs its reason in the file of --reasons, if one is given.
+scripts/gpu-check and of the comparisons with PyTorch, MPI and other builds), plain or compressed (.gz). Writes a page
+for each kind of machine, and one of the comparisons of builds. Each step of scripts/gpu-check that did not end well
+needs its reason in the file of --reasons, if one is given.
 """
 
 import argparse
@@ -18,7 +16,7 @@ import tomllib
 from pathlib import Path
 
 from command import ResultFile, fail, run
-from reporting import builds, documents, page, tables
+from reporting import builds, documents, tables
 
 
 def arguments():
@@ -26,37 +24,10 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("-o", metavar="PAGE", default="report.html", help="the page to write (default: report.html)")
-    parser.add_argument("--pages", metavar="DIR", help="write Markdown pages there, and no HTML")
-    parser.add_argument("--check", action="store_true", help="with --pages: write nothing; fail if a page would change")
-    parser.add_argument("--reasons", metavar="TOML", help="with --pages: a table for each file, a key for each step")
-    parser.add_argument(
-        "--plotly",
-        metavar="FILE",
-        help="plotly.min.js, to embed (default: the one of the Python package plotly)",
-    )
-    given = parser.parse_args()
-    if given.check and not given.pages:
-        parser.error("--check goes with --pages")
-    if given.reasons and not given.pages:
-        parser.error("--reasons goes with --pages")
-    return given
-
-
-def plotly_source(file):
-    """The library that draws."""
-    if file:
-        try:
-            return Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            fail(f"--plotly: '{file}' cannot be read: {error.strerror}")
-        except ValueError as error:
-            fail(f"--plotly: '{file}' is no text: {error}")
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        fail("it needs plotly to draw: `pip install plotly` (or apt-get install python3-plotly), or --plotly FILE")
-    return get_plotlyjs()
+    parser.add_argument("--pages", metavar="DIR", required=True, help="write the pages there")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page would change")
+    parser.add_argument("--reasons", metavar="TOML", help="a table for each file, a key for each step")
+    return parser.parse_args()
 
 
 def read(files):
@@ -130,18 +101,9 @@ def write_pages(runs, checks, comparisons, reasons, folder, check):
 
 def main():
     given = arguments()
-    target = Path(given.o)
-    file = ResultFile("-o", given.o) if not given.pages and target.parent.exists() else None
     runs, checks, comparisons = read(given.files)
-    if given.pages:
-        reasons = reasons_in(given.reasons, checks) if given.reasons else {}
-        write_pages(runs, checks, comparisons, reasons, Path(given.pages), given.check)
-        return
-    text = page.page_of(runs, plotly_source(given.plotly))
-    if text is None:
-        fail("nothing to draw in these files: no row has a time")
-    (file or file_in_folder("-o", target)).write(text)
-    print(f"{given.o}: {len(runs)} run(s)")
+    reasons = reasons_in(given.reasons, checks) if given.reasons else {}
+    write_pages(runs, checks, comparisons, reasons, Path(given.pages), given.check)
 
 
 if __name__ == "__main__":

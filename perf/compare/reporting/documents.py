@@ -65,14 +65,6 @@ class Run:
             found.append(f"failed: {summary['failure']}")
         return found
 
-    @property
-    def roof(self):
-        """Nominal GB/s in one direction of the slowest link between two devices; None if unknown."""
-        rates = [
-            peer["nominal_gbps"] for row in self.document.get("links", []) for peer in row if peer["link"] != "self"
-        ]
-        return min(rates) if rates and min(rates) > 0 else None
-
 
 def read(path):
     """The JSON value in a file."""

@@ -13,10 +13,7 @@ TUTTI = "tutti"
 class Point:
     size: int
     time: float  # µs, back to back
-    p99: float | None  # µs
-    bandwidth: float  # GB/s on the bus; 0 where nothing goes from device to device
-    how: str  # transport and algorithm
-    wrong: int = 0  # elements
+    wrong: int  # elements
 
 
 @dataclass
@@ -32,11 +29,6 @@ class Line:
     def contender(self):
         transport = self.run.document["settings"]["transport"]
         return f"{TUTTI} by {transport}" if self.by == TUTTI and transport != "auto" else self.by
-
-    @property
-    def name(self):
-        marked = f" [{'; '.join(self.run.faults)}]" if self.run.faults else ""
-        return f"{self.contender}, {self.form}: {self.run.name}{marked}"
 
     @property
     def in_place(self):
@@ -56,11 +48,6 @@ class Chart:
     @property
     def title(self):
         return ", ".join(part for part in (self.operation, self.variant) if part)
-
-    @property
-    def roof(self):
-        roofs = [line.run.roof for line in self.lines if line.run.roof]
-        return max(roofs) if roofs else None
 
     def ratios(self):
         """(line of a peer, tutti's, [(size, the peer's time over tutti's)]) wherever both are of one run and form, and
@@ -124,13 +111,7 @@ def charts_of(runs):
                 if line_key not in lines:
                     lines[line_key] = Line(run, by, form)
                     chart.lines.append(lines[line_key])
-                how = ", ".join(part for part in (row.get("transport"), row.get("algorithm")) if part)
-                bandwidth = measured["busbw_gbps"] or 0.0
-                wrong = measured.get("wrong") or 0
-                if wrong:
-                    how = f"{wrong} elements wrong; {how}"
-                p99 = measured["back_to_back_us"].get("p99")
-                lines[line_key].points.append(Point(row["size"], measured["time_us"], p99, bandwidth, how, wrong))
+                lines[line_key].points.append(Point(row["size"], measured["time_us"], measured.get("wrong") or 0))
     for line in lines.values():
         line.points.sort(key=lambda point: point.size)
     return list(charts.values())
@@ -161,26 +142,6 @@ def lists_of(runs):
         }
         for key, lines in found.items()
     }
-
-
-def matrices_of(runs):
-    """[(run, contender, size, element type, figures)] of copies between pairs.
-
-    figures[source][destination] is (µs of latency, GB/s) or None.
-    """
-    found = {}
-    for run in runs:
-        for row in run.document["rows"]:
-            measured = row.get("out_of_place") or row.get("in_place")
-            if "destination" not in row or not measured:
-                continue
-            count = run.document["devices_used"]
-            key = (id(run), contender_of(row), row["size"], row["dtype"])
-            empty = [[None] * count for _ in range(count)]
-            figures = found.setdefault(key, (run, *key[1:], empty))[-1]
-            latency = measured["latency_us"]["median"]
-            figures[row["root"]][row["destination"]] = (latency, measured["busbw_gbps"] or 0.0)
-    return list(found.values())
 
 
 def format_size(size):

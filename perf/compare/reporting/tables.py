@@ -191,5 +191,5 @@ def pages_of(runs, checks, comparisons, reasons):
     if builds.PAGE in pages:
         index += f"\n[Before and after]({builds.PAGE}): two builds by turns.\n"
     index += suites(checks, reasons)
-    index += "\n`perf/compare/report.py` draws the same files, and yours, as charts.\n"
+    index += "\n`perf/compare/report.py` makes such pages of your files, too.\n"
     return pages | {"README.md": index}
