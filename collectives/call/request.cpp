@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace tutti::collectives {
@@ -27,15 +29,15 @@ class Describer {
  public:
   Describer(const Request& request, Problem& problem)
       : problem_(problem),
+        request_(request),
         columns_(request.columns),
-        numbers_(request.shape),
         parts_(request.parts),
         traits_(traits_of(request.collective)),
         inputs_(input_rows()),
         outputs_(output_rows()) {}
 
   void broadcast() {
-    const auto [sizes, left_alone] = copied();
+    const auto& [sizes, left_alone] = request_.copied();
     for (std::size_t column = 0; column < columns_; ++column) {
       add_tensor(sizes[column]);
       add_flows(input(0, column), sizes[column], 0, column, left_alone);
@@ -43,7 +45,7 @@ class Describer {
   }
 
   void all_gather() {
-    const auto [sizes, left_alone] = copied();
+    const auto& [sizes, left_alone] = request_.copied();
     for (std::size_t column = 0; column < columns_; ++column) {
       add_tensor(sizes[column]);
       std::uint64_t offset = 0;
@@ -58,7 +60,7 @@ class Describer {
 
   /// From every input a part to every output.
   void all_to_all() {
-    const auto [sizes, left_alone] = copied();
+    const auto& [sizes, left_alone] = request_.copied();
     problem_.outputs_are_apart = left_alone.empty();
     problem_.is_all_to_all_in_place = !left_alone.empty();
     for (std::size_t column = 0; column < columns_; ++column) {
@@ -83,7 +85,7 @@ class Describer {
   /// Every output gets what all inputs are combined to.
   void reduce() {
     for (std::size_t column = 0; column < columns_; ++column) {
-      const auto [count, dtype] = summed(column);
+      const auto [count, dtype] = counted(request_.reduced().columns[column]);
       if (count == 0) continue;
       Reduction reduction{.dtype = dtype, .count = count, .inputs = inputs_at(column, 0), .outputs = {}};
       reduction.outputs.first = next_place();
@@ -97,7 +99,7 @@ class Describer {
   void reduce_scatter() {
     problem_.outputs_are_apart = true;
     for (std::size_t column = 0; column < columns_; ++column) {
-      const auto [elements, dtype] = summed(column);
+      const auto [elements, dtype] = counted(request_.reduced().columns[column]);
       std::uint64_t offset = 0;
       for (std::size_t member = 0; member < outputs_.count; ++member) {
         const std::uint64_t count = length_of_part(member, elements / outputs_.count);
@@ -116,15 +118,14 @@ class Describer {
   /// One flow for each part that has bytes.
   void cut() {
     const bool is_apart = traits_.output == CollectiveOutput::part;
-    const std::uint64_t rows = numbers_[0];
-    const std::uint64_t whole_pitch = numbers_[1];
+    const auto& [rows, whole_pitch, cuts] = request_.cut();
     const Rows& parts = is_apart ? outputs_ : inputs_;
     const Place whole = is_apart ? input(0, 0) : output(0, 0);
     problem_.shape.has_rows_apart = rows > 1;
-    for (std::size_t index = 0; 2 + 2 * index < numbers_.size(); ++index) {
-      const std::uint64_t part_pitch = numbers_[3 + 2 * index];
+    for (std::size_t index = 0; index < cuts.size(); ++index) {
+      const std::uint64_t part_pitch = cuts[index].bytes;
       if (part_pitch == 0 || rows == 0) continue;
-      Flow flow{.source = {whole.buffer, numbers_[2 + 2 * index]},
+      Flow flow{.source = {whole.buffer, cuts[index].offset},
                 .targets = {next_place(), 1},
                 .row_bytes = part_pitch,
                 .rows = rows,
@@ -178,20 +179,10 @@ class Describer {
     return {buffer(outputs_.first + row, column), 0};
   }
 
-  struct Copied {
-    std::span<const std::uint64_t> sizes;
-    std::span<const std::uint64_t> left_alone;
-  };
-  [[nodiscard]] Copied copied() const { return {numbers_.first(columns_), numbers_.subspan(columns_)}; }
-  struct Summed {
-    std::uint64_t count;
-    DType dtype;
-  };
-  /// Of a column, which it also counts.
-  Summed summed(std::size_t column) {
-    const Summed result{numbers_[2 * column], static_cast<DType>(numbers_[2 * column + 1])};
-    add_tensor(result.count * size_of(result.dtype));
-    return result;
+  /// Counts a column's tensor as one of the call's.
+  ReducedOperands::Column counted(ReducedOperands::Column column) {
+    add_tensor(column.bytes());
+    return column;
   }
   void add_tensor(std::uint64_t bytes) {
     problem_.shape.payload += bytes;
@@ -243,8 +234,8 @@ class Describer {
   }
 
   Problem& problem_;
+  const Request& request_;
   std::size_t columns_;
-  std::span<const std::uint64_t> numbers_;
   std::span<const std::uint64_t> parts_;
   const CollectiveTraits& traits_;
   Rows inputs_;
@@ -324,24 +315,104 @@ std::uint64_t inseparable_bytes(const Problem& problem) {
 
 }  // namespace
 
-std::uint64_t Request::bytes() const {
-  const CollectiveTraits& traits = traits_of(collective);
-  if (shape.empty()) return 0;
-  if (traits.has_own_sizes) return shape[0] * shape[1];
+std::uint64_t CopiedOperands::total_bytes() const noexcept {
+  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
+}
+
+void CopiedOperands::add_to(transport::PlanKey& key) const {
+  key.add_all(bytes);
+  key.add_all(left_alone);
+}
+
+std::uint64_t ReducedOperands::total_bytes() const noexcept {
   std::uint64_t sum = 0;
-  for (std::size_t column = 0; column < columns; ++column) {
-    sum += traits.reduces ? shape[2 * column] * size_of(static_cast<DType>(shape[2 * column + 1]))
-                          : shape[column];
-  }
+  for (const Column& column : columns) sum += column.bytes();
   return sum;
+}
+
+void ReducedOperands::add_to(transport::PlanKey& key) const {
+  key.add(static_cast<std::uint64_t>(kind));
+  key.add(columns.size());
+  for (const auto& [elements, dtype] : columns) {
+    key.add(elements);
+    key.add(static_cast<std::uint64_t>(dtype));
+  }
+}
+
+void CutOperands::add_to(transport::PlanKey& key) const {
+  key.add(rows);
+  key.add(row_bytes);
+  key.add(parts.size());
+  for (const auto& [offset, bytes] : parts) {
+    key.add(offset);
+    key.add(bytes);
+  }
+}
+
+void Request::reset(Collective of, std::string_view called, std::size_t column_count) {
+  clear();
+  collective = of;
+  name = called;
+  columns = column_count;
+  const auto use = [this]<class Operands>(std::in_place_type_t<Operands> /*type*/) {
+    if (!std::holds_alternative<Operands>(operands)) operands.emplace<Operands>();
+  };
+  const CollectiveTraits& traits = traits_of(of);
+  if (traits.reduces) {
+    use(std::in_place_type<ReducedOperands>);
+  } else if (traits.has_own_sizes) {
+    use(std::in_place_type<CutOperands>);
+  } else {
+    use(std::in_place_type<CopiedOperands>);
+  }
+}
+
+void Request::clear() noexcept {
+  collective = Collective::barrier;
+  name = {};
+  columns = 1;
+  parts.clear();
+  std::visit([](auto& each) { each.clear(); }, operands);
+}
+
+void Request::add_column(std::uint64_t elements, DType dtype) {
+  if (ReducedOperands* const sums = std::get_if<ReducedOperands>(&operands)) {
+    if (sums->columns.empty()) sums->columns.reserve(columns);
+    sums->columns.push_back({elements, dtype});
+  } else {
+    copied().bytes.push_back(elements * size_of(dtype));
+  }
+}
+
+bool Request::is_left_alone(std::uint64_t output) const {
+  const CopiedOperands* const copies = std::get_if<CopiedOperands>(&operands);
+  return copies != nullptr && std::ranges::binary_search(copies->left_alone, output);
+}
+
+bool Request::is_empty() const {
+  return std::visit([](const auto& each) { return each.is_empty(); }, operands);
+}
+
+std::uint64_t Request::bytes() const {
+  return std::visit([](const auto& each) { return each.total_bytes(); }, operands);
+}
+
+void Request::add_to(transport::PlanKey& key) const {
+  key.add(columns);
+  std::visit([&](const auto& each) { each.add_to(key); }, operands);
+  key.add_all(parts);
+}
+
+std::size_t Request::words() const {
+  return 2 + parts.size() + std::visit([](const auto& each) { return each.words(); }, operands);
 }
 
 void describe(const Request& request, Problem& problem) {
   problem.name = request.name;
   problem.shape = {
       .collective = request.collective, .members = problem.lane_devices.size(), .tensors = request.columns};
-  problem.reduce_kind = request.reduce_kind;
-  if (!moves_tensors(request.collective) || request.shape.empty()) return;
+  if (traits_of(request.collective).reduces) problem.reduce_kind = request.reduced().kind;
+  if (request.is_empty()) return;
   add_work(request, problem);
   problem.shape.inseparable_bytes = inseparable_bytes(problem);
   if (!request.parts.empty()) problem.shape.counted = count_moved(problem);

@@ -7,84 +7,122 @@
 #include "tutti/collective.hpp"
 #include "tutti/reduce_op.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace tutti::collectives {
 
+/// The operands of a collective that copies whole tensors or parts of them.
+struct CopiedOperands {
+  /// Bytes of an input, by column.
+  std::vector<std::uint64_t> bytes{};
+  /// The buffers of outputs that stay as they are, ascending. In a team only the copy of their own member's
+  /// input leaves them alone. Of an exchange in place, these outputs are the inputs.
+  std::vector<std::uint64_t> left_alone{};
+
+  void clear() noexcept {
+    bytes.clear();
+    left_alone.clear();
+  }
+  [[nodiscard]] bool is_empty() const noexcept { return bytes.empty(); }
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept;
+  void add_to(transport::PlanKey& key) const;
+  [[nodiscard]] std::size_t words() const noexcept { return 2 + bytes.size() + left_alone.size(); }
+};
+
+/// The operands of a reduction.
+struct ReducedOperands {
+  struct Column {
+    std::uint64_t elements = 0;  ///< of an input
+    DType dtype = DType::uint8;
+
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * size_of(dtype); }
+  };
+  ReduceKind kind = ReduceKind::sum;
+  std::vector<Column> columns{};
+
+  void clear() noexcept {
+    kind = ReduceKind::sum;
+    columns.clear();
+  }
+  [[nodiscard]] bool is_empty() const noexcept { return columns.empty(); }
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept;
+  void add_to(transport::PlanKey& key) const;
+  [[nodiscard]] std::size_t words() const noexcept { return 2 + 2 * columns.size(); }
+};
+
+/// The operands of a scatter or gather: rows of a whole, each of which is cut alike.
+struct CutOperands {
+  struct Part {
+    std::uint64_t offset = 0;  ///< in the row, in bytes
+    std::uint64_t bytes = 0;   ///< of the row
+  };
+  std::uint64_t rows = 0;
+  std::uint64_t row_bytes = 0;
+  std::vector<Part> parts{};
+
+  void clear() noexcept {
+    rows = row_bytes = 0;
+    parts.clear();
+  }
+  [[nodiscard]] bool is_empty() const noexcept { return parts.empty(); }
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept { return rows * row_bytes; }
+  void add_to(transport::PlanKey& key) const;
+  [[nodiscard]] std::size_t words() const noexcept { return 3 + 2 * parts.size(); }
+};
+
 /// Describes a call of one process or of a team in numbers, without addresses and streams. With lanes and
 /// options it is all that a plan depends on.
 struct Request {
+  explicit Request(Collective of = Collective::barrier, std::string_view called = {},
+                   std::size_t column_count = 1) {
+    reset(of, called, column_count);
+  }
+  /// Makes it a request without operands. It keeps its memory where the type of operands stays.
+  void reset(Collective of, std::string_view called, std::size_t column_count = 1);
+  /// Makes it a request of nothing, which keeps its memory and the type of operands.
+  void clear() noexcept;
+
   Collective collective = Collective::barrier;
   /// The function that was called, for messages and traces; it lives as long as the program, and plans do not
   /// depend on it.
-  std::string_view name = {};
-  ReduceKind reduce_kind = ReduceKind::sum;
+  std::string_view name;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
-  /// Copies have the bytes of each column of an input (of unequal parts, as said there), then, ascending, the
-  /// buffers of outputs that are left alone; in a team they are left alone by the copy of their own member's
-  /// input. (Of an exchange, these outputs are the inputs.)
-  /// Sums have for each column the number of elements of an input, and their type.
-  /// Scatter and gather have rows and bytes of a row of the whole, then for each part its offset in the row
-  /// and its bytes there.
-  std::vector<std::uint64_t> shape{};
+  /// The type follows from the collective's traits. Collectives that move no tensors copy nothing.
+  std::variant<CopiedOperands, ReducedOperands, CutOperands> operands;
   /// Where members' parts of the one column differ in length; else empty. Of an all_gather the bytes of each
-  /// member's input, of which the column has all. Of sums the elements of each member's part. Of an
+  /// member's input, of which the column has all. Of reductions the elements of each member's part. Of an
   /// all_to_all the bytes from each member to each, by sender, then receiver; the column has as many as the
   /// largest input or output.
-  std::vector<std::uint64_t> parts{};
+  std::vector<std::uint64_t> parts;
 
-  /// Makes it a request of nothing, which keeps its memory.
-  void clear() noexcept {
-    collective = Collective::barrier;
-    name = {};
-    reduce_kind = ReduceKind::sum;
-    columns = 1;
-    shape.clear();
-    parts.clear();
-  }
-  void add_copied(std::uint64_t bytes) { shape.push_back(bytes); }
-  /// Adds an output that stays as it is; comes after all columns.
-  void leave_alone(std::uint64_t output) { shape.push_back(output); }
-  /// The same of a team of so many members.
+  [[nodiscard]] CopiedOperands& copied() { return std::get<CopiedOperands>(operands); }
+  [[nodiscard]] const CopiedOperands& copied() const { return std::get<CopiedOperands>(operands); }
+  [[nodiscard]] ReducedOperands& reduced() { return std::get<ReducedOperands>(operands); }
+  [[nodiscard]] const ReducedOperands& reduced() const { return std::get<ReducedOperands>(operands); }
+  [[nodiscard]] CutOperands& cut() { return std::get<CutOperands>(operands); }
+  [[nodiscard]] const CutOperands& cut() const { return std::get<CutOperands>(operands); }
+
+  /// Adds the next column of a copy or a reduction.
+  void add_column(std::uint64_t elements, DType dtype);
+  /// Adds an output of a copy that stays as it is, of a team of so many members.
   void leave_alone_in_team(std::size_t members, std::size_t member, std::size_t column) {
-    leave_alone((members + member) * columns + column);
+    copied().left_alone.push_back((members + member) * columns + column);
   }
-  /// Returns true if some of that output of copies stays as it is.
-  [[nodiscard]] bool is_left_alone(std::uint64_t output) const {
-    return !traits_of(collective).reduces &&
-           std::binary_search(shape.begin() + static_cast<std::ptrdiff_t>(columns), shape.end(), output);
-  }
-  void add_summed(std::uint64_t elements, DType dtype) {
-    if (shape.empty()) shape.reserve(2 * columns);
-    shape.push_back(elements);
-    shape.push_back(static_cast<std::uint64_t>(dtype));
-  }
-  void begin_cut(std::uint64_t rows, std::uint64_t row_bytes, std::size_t part_count) {
-    shape.reserve(2 + 2 * part_count);
-    shape.push_back(rows);
-    shape.push_back(row_bytes);
-  }
-  void add_part(std::uint64_t offset, std::uint64_t bytes) {
-    shape.push_back(offset);
-    shape.push_back(bytes);
-  }
+  /// Returns true if some of that output of a copy stays as it is.
+  [[nodiscard]] bool is_left_alone(std::uint64_t output) const;
+  [[nodiscard]] bool is_empty() const;
   /// Returns the bytes of one member's tensors, where all have such, or of the whole, where it is scattered
   /// or gathered, or its parts differ in length.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// How many numbers `add_to` adds.
-  [[nodiscard]] std::size_t words() const noexcept { return 4 + shape.size() + parts.size(); }
-  void add_to(transport::PlanKey& key) const {
-    key.add(static_cast<std::uint64_t>(reduce_kind));
-    key.add(columns);  // how much of the shape is about them
-    key.add_all(shape);
-    key.add_all(parts);
-  }
+  /// Adds all that plans depend on but the collective, in as many numbers as `words` says.
+  void add_to(transport::PlanKey& key) const;
+  [[nodiscard]] std::size_t words() const;
 };
 
 /// Where members' inputs are copied to all outputs of a team, as by a broadcast or an all_gather, the request

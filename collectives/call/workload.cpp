@@ -42,11 +42,13 @@ void add_cut(Request& request, const Workload& workload, std::size_t members) {
   const std::uint64_t width = size_of(workload.dtype);
   const std::uint64_t rows = workload.dim == 0 ? 1 : rows_along_dimension_1;
   const std::uint64_t length = workload.bytes / (width * rows);
-  request.begin_cut(rows, length * width, members);
+  CutOperands& cut = request.cut();
+  cut.rows = rows;
+  cut.row_bytes = length * width;
   std::uint64_t offset = 0;
   for (const std::int64_t chunk : equal_chunks(static_cast<std::int64_t>(length), members)) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(chunk) * width;
-    request.add_part(offset, bytes);
+    cut.parts.push_back({offset, bytes});
     offset += bytes;
   }
 }
@@ -56,9 +58,9 @@ void add_cut(Request& request, const Workload& workload, std::size_t members) {
 Request request_of(const Arguments& arguments, const Workload& workload, std::size_t members) {
   check(arguments, workload);
   const CollectiveTraits& traits = traits_of(workload.collective);
-  Request request{.collective = workload.collective,
-                  .name = name_of(CollectiveForm(workload.collective, !workload.tensor_bytes.empty()))};
-  if (traits.reduces) request.reduce_kind = workload.reduce_kind;
+  Request request(workload.collective,
+                  name_of(CollectiveForm(workload.collective, !workload.tensor_bytes.empty())));
+  if (traits.reduces) request.reduced().kind = workload.reduce_kind;
   if (traits.has_own_sizes) {
     add_cut(request, workload, members);
     return request;
@@ -78,11 +80,7 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
       const bool has_wholes = traits.output == CollectiveOutput::part;
       elements = has_wholes ? elements - elements % members : elements / members;
     }
-    if (traits.reduces) {
-      request.add_summed(elements, dtype);
-    } else {
-      request.add_copied(elements * size_of(dtype));
-    }
+    request.add_column(elements, dtype);
   }
   return request;
 }

@@ -130,7 +130,7 @@ void set_parts(Request& request, const ToldSizes& sizes, std::size_t members, st
     }
     most = std::max({most, sent, received});
   }
-  request.add_copied(most);
+  request.copied().bytes.push_back(most);
   const auto is_first = [&](std::uint64_t bytes) { return bytes == request.parts.front(); };
   if (std::ranges::all_of(request.parts, is_first)) request.parts.clear();
 }
@@ -202,7 +202,7 @@ void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLis
   ToldSizes sizes(call.membership());
   for (std::size_t local = 0; local < call.locals(); ++local)
     sizes.set(local, input_sizes[local], out_sizes[local]);
-  call.request().shape.reserve(1);
+  call.request().copied().bytes.reserve(1);
   call.request().parts.reserve(call.members() * call.members());
   // That it is the same call is all that they agree on before.
   call.run_agreed(false, [&](std::span<const std::uint64_t>) {

@@ -165,9 +165,9 @@ class CompiledReduction {
 
 void reduce_by_compiled(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out, const PartsInRows& parts) {
-  Request whole{.collective = call.collective(), .columns = inputs[0].size()};
+  Request whole(call.collective(), {}, inputs[0].size());
   for (const Tensor& input : inputs[0])
-    whole.add_summed(static_cast<std::uint64_t>(input.numel()), input.dtype());
+    whole.add_column(static_cast<std::uint64_t>(input.numel()), input.dtype());
   whole.parts.assign(parts.elements.begin(), parts.elements.end());
   const std::vector<CompiledStep> steps = compiled_steps(whole, call.members(), call.root());
   CompiledReduction reduction(call, *ReduceOpAccess::combination(operation), inputs, out, parts);

@@ -60,12 +60,14 @@ class CompiledSteps {
   }
 
  private:
-  [[nodiscard]] std::uint64_t elements_of(std::size_t column) const { return whole_.shape[2 * column]; }
+  [[nodiscard]] std::uint64_t elements_of(std::size_t column) const {
+    return whole_.reduced().columns[column].elements;
+  }
   [[nodiscard]] std::uint64_t width_of(std::size_t column) const {
-    return size_of(static_cast<DType>(whole_.shape[2 * column + 1]));
+    return size_of(whole_.reduced().columns[column].dtype);
   }
   [[nodiscard]] std::uint64_t bytes_of(std::size_t column) const {
-    return elements_of(column) * width_of(column);
+    return whole_.reduced().columns[column].bytes();
   }
   [[nodiscard]] std::vector<std::uint64_t> shares_of_root(std::uint64_t elements) const {
     std::vector<std::uint64_t> shares(members_, 0);
@@ -105,19 +107,17 @@ class CompiledSteps {
 
   [[nodiscard]] CompiledStep exchange_of(std::size_t first, std::size_t columns) const {
     CompiledStep step{.kind = CompiledStep::Kind::exchange, .first = first, .columns = columns};
-    step.request.collective = Collective::all_to_all;
-    step.request.name = name_of(CollectiveForm(Collective::all_to_all, columns != 1));
-    step.request.columns = columns;
+    step.request.reset(Collective::all_to_all, name_of(CollectiveForm(Collective::all_to_all, columns != 1)),
+                       columns);
     return step;
   }
 
   void add_gather(std::size_t first, std::size_t end, bool is_for_all) {
     CompiledStep step{.kind = CompiledStep::Kind::gather, .first = first, .columns = end - first};
-    step.request.collective = Collective::all_gather;
-    step.request.name = name_of(CollectiveForm(Collective::all_gather, step.columns != 1));
-    step.request.columns = step.columns;
+    step.request.reset(Collective::all_gather,
+                       name_of(CollectiveForm(Collective::all_gather, step.columns != 1)), step.columns);
     for (std::size_t column = first; column < end; ++column) {
-      step.request.add_copied(bytes_of(column));
+      step.request.copied().bytes.push_back(bytes_of(column));
       const std::uint64_t elements = elements_of(column);
       step.shares.push_back(is_for_all ? std::vector<std::uint64_t>(members_, elements)
                                        : shares_of_root(elements));
@@ -129,7 +129,7 @@ class CompiledSteps {
     CompiledStep step = exchange_of(column, 1);
     const std::uint64_t width = width_of(column);
     const std::uint64_t largest = *std::ranges::max_element(shares);
-    step.request.add_copied(std::max(bytes_of(column), largest * members_ * width));
+    step.request.copied().bytes.push_back(std::max(bytes_of(column), largest * members_ * width));
     if (!are_equal(shares)) {
       for (std::size_t sender = 0; sender < members_; ++sender) {
         for (const std::uint64_t share : shares) step.request.parts.push_back(share * width);
@@ -142,7 +142,7 @@ class CompiledSteps {
   void add_exchange_of_equal_parts(std::size_t first, std::size_t end) {
     CompiledStep step = exchange_of(first, end - first);
     for (std::size_t column = first; column < end; ++column) {
-      step.request.add_copied(bytes_of(column));
+      step.request.copied().bytes.push_back(bytes_of(column));
       step.shares.emplace_back(members_, elements_of(column) / members_);
     }
     steps_.push_back(std::move(step));
@@ -151,17 +151,16 @@ class CompiledSteps {
   /// Of what the step before has combined: several columns have equal shares.
   void add_spread(std::size_t first, std::size_t end) {
     CompiledStep step{.kind = CompiledStep::Kind::spread, .first = first, .columns = end - first};
-    step.request.collective = Collective::all_gather;
-    step.request.name = name_of(CollectiveForm(Collective::all_gather, step.columns != 1));
-    step.request.columns = step.columns;
+    step.request.reset(Collective::all_gather,
+                       name_of(CollectiveForm(Collective::all_gather, step.columns != 1)), step.columns);
     step.shares = steps_.back().shares;
     for (std::size_t k = 0; k < step.columns; ++k) {
       const std::vector<std::uint64_t>& shares = step.shares[k];
       const std::uint64_t width = width_of(first + k);
       if (are_equal(shares)) {
-        step.request.add_copied(shares.front() * width);
+        step.request.copied().bytes.push_back(shares.front() * width);
       } else {
-        step.request.add_copied(bytes_of(first + k));
+        step.request.copied().bytes.push_back(bytes_of(first + k));
         for (const std::uint64_t share : shares) step.request.parts.push_back(share * width);
       }
     }

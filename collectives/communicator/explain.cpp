@@ -112,7 +112,7 @@ std::string explain(const TeamContext& context, const Workload& workload) {
       arguments.fail("root is {}, expected 0 to {}", index, members - 1);
     root = static_cast<std::size_t>(index);
   }
-  if (request.reduce_kind != ReduceKind::compiled || !traits_of(workload.collective).reduces)
+  if (!traits_of(workload.collective).reduces || request.reduced().kind != ReduceKind::compiled)
     return explain_plan(context, request, root);
   context.require_unbounded(arguments);
   std::string text;

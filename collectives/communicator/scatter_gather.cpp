@@ -66,11 +66,12 @@ void scatter_or_gather(TeamCall& call, const Named& whole_named, const Named& pa
           "the members' {} are {} long in all along dimension {}, {} on root {} is {}", parts_named.argument,
           total, along, whole_named.argument, call.root(), whole.size(along)));
     }
-    Request& request = call.request();
-    request.begin_cut(geometry.rows, total * geometry.slab_bytes, lengths.size());
+    CutOperands& cut = call.request().cut();
+    cut.rows = geometry.rows;
+    cut.row_bytes = total * geometry.slab_bytes;
     std::uint64_t offset = 0;
     for (const std::uint64_t length : lengths) {
-      request.add_part(offset, length * geometry.slab_bytes);
+      cut.parts.push_back({offset, length * geometry.slab_bytes});
       offset += length * geometry.slab_bytes;
     }
   });

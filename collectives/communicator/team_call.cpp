@@ -28,8 +28,7 @@ TeamCall::TeamCall(TeamContext& context, CollectiveForm form, StreamList streams
       inputs_(context.scratch().inputs),
       outputs_(context.scratch().outputs),
       operands_(context.scratch().operands) {
-  request_.collective = form.collective;
-  request_.name = name_;
+  request_.reset(form.collective, name_);
   operands_.operation = {};
   signature_.collective = form.collective;
   if (form.takes_lists) signature_.operands = transport::team::CallOperands::lists;
@@ -45,7 +44,7 @@ void TeamCall::set_root(int root) {
 
 void TeamCall::set_operation(const ReduceOp& operation) {
   if (operation.kind() == ReduceKind::compiled) context_.require_unbounded(arguments_);
-  request_.reduce_kind = operation.kind();
+  request_.reduced().kind = operation.kind();
   operands_.operation = operation;
   signature_.set_operation(operation);
 }
@@ -119,15 +118,10 @@ void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t loc
 }
 
 void TeamCall::begin(std::span<const Tensor> tensors) {
-  const bool reduces = traits_of(request_.collective).reduces;
   request_.columns = tensors.size();
   for (const Tensor& tensor : tensors) {
     const auto elements = static_cast<std::uint64_t>(tensor.numel());
-    if (reduces) {
-      request_.add_summed(elements, tensor.dtype());
-    } else {
-      request_.add_copied(elements * size_of(tensor.dtype()));
-    }
+    request_.add_column(elements, tensor.dtype());
     signature_.elements += elements;
     signature_.add_to_shape(elements);
     signature_.add_to_shape(static_cast<std::uint64_t>(tensor.dtype()));

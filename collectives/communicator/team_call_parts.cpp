@@ -51,11 +51,7 @@ void TeamCall::begin_parts(std::span<const std::int64_t> sizes, DType dtype) {
     if (!are_equal) request_.parts.push_back(elements * unit);
     signature_.add_to_shape(elements);
   }
-  if (reduces) {
-    request_.add_summed(total, dtype);
-  } else {
-    request_.add_copied((are_equal ? total / members() : total) * unit);
-  }
+  request_.add_column(reduces || !are_equal ? total : total / members(), dtype);
   show_parts(sizes);
   begin(total, dtype);
 }

@@ -32,7 +32,7 @@ void TeamCall::begin_step(const Request& request, std::uint64_t elements, DType 
   signature_.elements = elements;
   signature_.shape = shape_of_call_;
   signature_.add_to_shape(++steps_);
-  for (const std::uint64_t number : request.shape) signature_.add_to_shape(number);
+  for (const std::uint64_t number : request.copied().bytes) signature_.add_to_shape(number);
   for (const std::uint64_t number : request.parts) signature_.add_to_shape(number);
   begin();
 }

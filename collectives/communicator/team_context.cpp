@@ -118,7 +118,7 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(
     key_.add(message.bytes);
   }
   return plans_.find_or_make(key_, [&] {
-    transport::Problem problem = outline_of({.collective = Collective::all_to_all, .name = "messages"}, 0);
+    transport::Problem problem = outline_of(Request(Collective::all_to_all, "messages"), 0);
     problem.lane_devices = lane_devices();
     describe(messages, problem);
     return transport::plan_in_a_round(problem, capabilities_);

@@ -38,7 +38,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
 
   const LayoutPtr layout = common_layout(tensor, out);
   Call call(arguments.runtime(), Collective::broadcast, options);
-  call.request().add_copied(tensor.nbytes());
+  call.request().copied().bytes.push_back(tensor.nbytes());
   call.reserve(1 + out.size());
   call.add_row(tensor.device());
   call.mark_root();
@@ -76,7 +76,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList given, const Coll
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = TensorList(std::span(&tensor, 1)), .devices = devices});
   collectives::Call call(arguments.runtime(), Collective::broadcast, options);
-  call.request().add_copied(tensor.nbytes());
+  call.request().copied().bytes.push_back(tensor.nbytes());
   call.reserve(1 + devices.size());
   call.add_row(tensor.device());
   call.mark_root();

@@ -105,8 +105,9 @@ Call start_call(const Arguments& arguments, TensorList tensors, std::size_t targ
                 const CollectiveOptions& options) {
   Call call(arguments.runtime(), coalesced(Collective::broadcast), options, tensors.size());
   call.set_staging_bytes(buffer_size);
-  call.request().shape.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) call.request().add_copied(tensor.nbytes());
+  std::vector<std::uint64_t>& bytes = call.request().copied().bytes;
+  bytes.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) bytes.push_back(tensor.nbytes());
   call.reserve(1 + targets);
   call.add_row(tensors[0].device());
   call.mark_root();

@@ -44,14 +44,16 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   const Cut cut = cut_along(result, along);
   const auto bytes_of = [&](std::int64_t size) { return static_cast<std::uint64_t>(size) * cut.slab_bytes; };
   const auto dimension = static_cast<std::size_t>(along);
-  call.request().begin_cut(cut.rows, bytes_of(result.sizes()[dimension]), tensors.size());
+  CutOperands& operands = call.request().cut();
+  operands = {.rows = cut.rows, .row_bytes = bytes_of(result.sizes()[dimension])};
+  operands.parts.reserve(tensors.size());
   call.reserve(tensors.size() + 1);
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = bytes_of(tensors[i].sizes()[dimension]);
     call.add_row(tensors[i].device());
     call.add(packing.input(tensors[i], *layout_in(*tensors[i].layout(), format), Name("tensors", i)));
-    call.request().add_part(offset, bytes);
+    operands.parts.push_back({offset, bytes});
     offset += bytes;
   }
   return call;

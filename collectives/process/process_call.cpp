@@ -24,9 +24,7 @@ thread_local std::shared_ptr<const transport::Plan> last_launched;
 
 Call::Call(Runtime& runtime, Collective collective, std::string_view name, const CollectiveOptions& options,
            std::size_t columns)
-    : runtime_(&runtime),
-      options_(options),
-      request_{.collective = collective, .name = name, .columns = columns} {}
+    : runtime_(&runtime), options_(options), request_(collective, name, columns) {}
 
 Call Call::of_nothing(Runtime& runtime, Collective collective, std::string_view name,
                       const CollectiveOptions& options) {

@@ -64,7 +64,7 @@ class Call {
     ++next_;
   }
   /// The next buffer is an output that stays as it is.
-  void leave_alone() { request_.leave_alone(next_); }
+  void leave_alone() { request_.copied().left_alone.push_back(next_); }
   /// Adds all buffers of the row.
   void add_all(std::span<const Tensor> tensors) {
     for (const Tensor& tensor : tensors) add(tensor);
@@ -82,7 +82,7 @@ class Call {
   [[nodiscard]] Request& request() noexcept { return request_; }
   /// Sets the operation that combines the inputs.
   void set_operation(const ReduceOp& operation) {
-    request_.reduce_kind = operation.kind();
+    request_.reduced().kind = operation.kind();
     operands_.operation = operation;
   }
 

@@ -56,7 +56,7 @@ Call make_call(const Arguments& arguments, Packing& packing, const ReduceCall& w
                const LayoutPtr& layout, const CollectiveOptions& options) {
   Call call(arguments.runtime(), Collective::reduce, what.name, options);
   call.set_operation(what.operation);
-  call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
+  call.request().add_column(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   call.reserve(inputs.size() + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.add_row(inputs[i].device());

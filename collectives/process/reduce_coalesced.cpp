@@ -177,9 +177,8 @@ Call start_packed_call(const Arguments& arguments, Packing& packing, const Reduc
 }
 
 void set_shape(Call& call, const ColumnLayouts& layouts) {
-  call.request().shape.reserve(2 * call.columns());
   for (const Layout* layout : layouts.all()) {
-    call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
+    call.request().add_column(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   }
 }
 

@@ -40,7 +40,8 @@ class ScatterCall {
         whole_(*source.layout()),
         along_(static_cast<std::size_t>(dim)),
         cut_(cut_along(whole_, dim)) {
-    call_.request().begin_cut(cut_.rows, bytes_of(whole_.sizes()[along_]), chunks);
+    call_.request().cut() = {.rows = cut_.rows, .row_bytes = bytes_of(whole_.sizes()[along_])};
+    call_.request().cut().parts.reserve(chunks);
     call_.reserve(1 + chunks);
     call_.add_row(source.device());
     call_.mark_root();
@@ -85,7 +86,7 @@ class ScatterCall {
     return static_cast<std::uint64_t>(size) * cut_.slab_bytes;
   }
   void add_part(std::int64_t size) {
-    call_.request().add_part(offset_, bytes_of(size));
+    call_.request().cut().parts.push_back({offset_, bytes_of(size)});
     offset_ += bytes_of(size);
   }
 

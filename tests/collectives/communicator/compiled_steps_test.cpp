@@ -21,8 +21,8 @@ using Kind = CompiledStep::Kind;
 /// Of columns of so many elements.
 std::vector<CompiledStep> steps_of(Collective collective, const std::vector<std::uint64_t>& columns,
                                    std::size_t members, DType dtype = DType::float32) {
-  Request whole{.collective = collective, .columns = columns.size()};
-  for (const std::uint64_t elements : columns) whole.add_summed(elements, dtype);
+  Request whole(collective, {}, columns.size());
+  for (const std::uint64_t elements : columns) whole.add_column(elements, dtype);
   return compiled_steps(whole, members, members - 1);
 }
 
@@ -100,8 +100,9 @@ TEST(CompiledSteps, EveryMemberCombinesItsOwnPart) {
   expect_step(equal[0], Kind::exchange, 0, 2);
   EXPECT_EQ(equal[0].shares, (std::vector<Shares>{Shares(3, 100), Shares(3, 10)}));
 
-  Request whole{.collective = Collective::reduce_scatter, .parts = {10, 0, 5}};
-  whole.add_summed(15, DType::float32);
+  Request whole(Collective::reduce_scatter);
+  whole.parts = {10, 0, 5};
+  whole.add_column(15, DType::float32);
   const std::vector<CompiledStep> unequal = compiled_steps(whole, 3, 0);
   ASSERT_EQ(unequal.size(), 1U);
   expect_step(unequal[0], Kind::exchange, 0, 1);

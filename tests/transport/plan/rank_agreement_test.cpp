@@ -30,20 +30,15 @@ Problem seen_by(std::size_t rank, std::size_t members, CollectiveForm form, std:
   const Collective collective = form.collective;
   const CollectiveTraits& traits = traits_of(collective);
   const std::size_t root = members - 1;
-  collectives::Request request{.collective = collective};
+  collectives::Request request(collective, {}, form.takes_lists ? 3 : 1);
   if (traits.has_own_sizes) {
-    request.begin_cut(1, members * elements, members);
-    for (std::size_t member = 0; member < members; ++member) request.add_part(member * elements, elements);
+    request.cut() = {.rows = 1, .row_bytes = members * elements};
+    for (std::size_t member = 0; member < members; ++member)
+      request.cut().parts.push_back({member * elements, elements});
   } else {
-    request.columns = form.takes_lists ? 3 : 1;
-    for (std::size_t column = 0; column < request.columns; ++column) {
-      if (traits.reduces) {
-        request.add_summed(elements * members, DType::float32);
-      } else {
-        const bool has_wholes = traits.output == CollectiveOutput::part;
-        request.add_copied(elements * (has_wholes ? members : 1) * size_of(DType::float32));
-      }
-    }
+    const bool has_wholes = traits.reduces || traits.output == CollectiveOutput::part;
+    for (std::size_t column = 0; column < request.columns; ++column)
+      request.add_column(elements * (has_wholes ? members : 1), DType::float32);
     leave_own_copies_alone(request, members, root,
                            [&](std::size_t member, std::size_t) { return member == rank && is_in_place; });
   }
@@ -53,7 +48,8 @@ Problem seen_by(std::size_t rank, std::size_t members, CollectiveForm form, std:
     const std::uint64_t width = traits.reduces ? 1 : size_of(DType::float32);
     for (std::size_t part = 0; part < parts; ++part)
       request.parts.push_back(part % members * (elements + part) * width);
-    request.shape[0] = std::accumulate(request.parts.begin(), request.parts.end(), std::uint64_t{0});
+    const std::uint64_t sum = std::accumulate(request.parts.begin(), request.parts.end(), std::uint64_t{0});
+    (traits.reduces ? request.reduced().columns[0].elements : request.copied().bytes[0]) = sum;
   }
   Problem problem;
   problem.collective = collective;

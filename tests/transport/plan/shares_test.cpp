@@ -76,17 +76,11 @@ class TeamCallOf {
  public:
   TeamCallOf(Collective collective, const Columns& columns, std::size_t members, std::size_t root)
       : columns_(columns), members_(members) {
-    collectives::Request request{.collective = collective, .columns = columns.size()};
-    for (const Column& column : columns) {
-      if (traits_of(collective).reduces) {
-        request.add_summed(column.elements, column.dtype);
-      } else {
-        request.add_copied(column.bytes());
-      }
-    }
+    collectives::Request request(collective, {}, columns.size());
+    for (const Column& column : columns) request.add_column(column.elements, column.dtype);
     if (!traits_of(collective).reduces) {
       for (std::size_t column = 0; column < columns.size(); ++column)
-        request.leave_alone(output(root, column).buffer);
+        request.copied().left_alone.push_back(output(root, column).buffer);
     }
     problem_.collective = collective;
     problem_.is_of_team = true;

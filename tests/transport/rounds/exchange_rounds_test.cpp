@@ -28,9 +28,8 @@ RoundPlan exchange_by(Protocol protocol, const std::vector<std::uint64_t>& in_pl
     for (LaneId member = 0; member < exchanging; ++member)
       problem.homes.insert(problem.homes.end(), column_bytes.size(), member);
   }
-  collectives::Request request{.collective = Collective::all_to_all, .columns = column_bytes.size()};
-  for (const std::uint64_t bytes : column_bytes) request.add_copied(bytes);
-  for (const std::uint64_t buffer : in_place) request.leave_alone(buffer);
+  collectives::Request request(Collective::all_to_all, {}, column_bytes.size());
+  request.copied() = {.bytes = column_bytes, .left_alone = in_place};
   collectives::describe(request, problem);
   const TeamWork work = share_work(problem, false, round_tuning_of(BackendKind::host));
   return plan_rounds(work, exchanging, 0, exchanging,

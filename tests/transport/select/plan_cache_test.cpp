@@ -93,13 +93,13 @@ TEST(PlansOfATeam, InUseAreNotPushedOutByExchangesWhoseSizesAreAlwaysOthers) {
   OnlyProcess process;
   collectives::TeamContext context(process, {.window_bytes = std::size_t{1} << 20U, .devices = {0, 1}});
   const auto exchange = [&](std::uint64_t bytes) {
-    collectives::Request request{.collective = Collective::all_to_all};
-    request.add_copied(bytes + 1);
+    collectives::Request request(Collective::all_to_all);
+    request.copied().bytes = {bytes + 1};
     request.parts = {1, bytes, bytes, 1};
     return context.plan_for(request, 0);
   };
-  collectives::Request sum{.collective = Collective::all_reduce};
-  sum.add_summed(1000, DType::float32);
+  collectives::Request sum(Collective::all_reduce);
+  sum.add_column(1000, DType::float32);
   const std::shared_ptr<const Plan> plan = context.plan_for(sum, 0);
   const std::shared_ptr<const Plan> first = exchange(2);
   EXPECT_EQ(exchange(2), first);
