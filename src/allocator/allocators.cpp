@@ -10,24 +10,22 @@
 
 namespace tutti {
 
-void Reclaimers::add(Reclaimer& reclaimer) {
+void Reclaimers::add(std::weak_ptr<Reclaimer> reclaimer) {
   const std::lock_guard lock(mutex_);
-  reclaimers_.push_back(&reclaimer);
-}
-
-void Reclaimers::remove(Reclaimer& reclaimer) noexcept {
-  const std::lock_guard lock(mutex_);
-  std::erase(reclaimers_, &reclaimer);
+  std::erase_if(reclaimers_, [](const auto& each) { return each.expired(); });
+  reclaimers_.push_back(std::move(reclaimer));
 }
 
 bool Reclaimers::reclaim() {
-  std::vector<Reclaimer*> all;  // asked without the lock: they free memory
+  std::vector<std::weak_ptr<Reclaimer>> all;  // asked without the lock: they free memory
   {
     const std::lock_guard lock(mutex_);
     all = reclaimers_;
   }
   bool has_reclaimed = false;
-  for (Reclaimer* const reclaimer : all) has_reclaimed |= reclaimer->reclaim();
+  for (const auto& each : all) {
+    if (const std::shared_ptr<Reclaimer> reclaimer = each.lock()) has_reclaimed |= reclaimer->reclaim();
+  }
   return has_reclaimed;
 }
 
@@ -66,8 +64,8 @@ GraphPoolKeeper* Allocators::keeper_at(std::size_t index) noexcept {
 
 void Allocators::add_keeper(GraphPoolKeeper& keeper) {
   const std::lock_guard lock(mutex_);
-  keepers_.push_back(&keeper);
   for (const GraphPool graph_pool : graph_pools_) keeper.add_graph_pool(graph_pool);
+  keepers_.push_back(&keeper);
 }
 
 void Allocators::remove_keeper(GraphPoolKeeper& keeper) noexcept {

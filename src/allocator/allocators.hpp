@@ -29,18 +29,17 @@ class Reclaimer {
   ~Reclaimer() = default;
 };
 
-/// The reclaimers of a runtime, which some of them may outlive. Thread-safe.
+/// Knows the reclaimers of a runtime, which some of them may outlive. Thread-safe.
 class Reclaimers {
  public:
-  /// Asks `reclaimer` at each `reclaim` from now on, until it is removed.
-  void add(Reclaimer& reclaimer);
-  void remove(Reclaimer& reclaimer) noexcept;
-  /// Asks all; returns whether any has given something back.
+  /// Asks `reclaimer` at each `reclaim` from now on, as long as it exists.
+  void add(std::weak_ptr<Reclaimer> reclaimer);
+  /// Asks all; returns true if any has given something back.
   bool reclaim();
 
  private:
   std::mutex mutex_;
-  std::vector<Reclaimer*> reclaimers_;
+  std::vector<std::weak_ptr<Reclaimer>> reclaimers_;
 };
 
 /// Keeps memory that is freed while a graph is captured, until the graph is gone.

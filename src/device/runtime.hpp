@@ -66,6 +66,7 @@ class Runtime {
   /// destroyed newest first. All are destroyed before the backend.
   template <class T>
   [[nodiscard]] T& part() {
+    static_assert(FixedPart<T> || !std::derived_from<T, RuntimePart>, "a RuntimePart names its slot");
     if constexpr (FixedPart<T>) {
       RuntimePart* const part = fixed_[static_cast<std::size_t>(T::slot)].load(std::memory_order_acquire);
       return static_cast<T&>(part != nullptr ? *part : add_fixed(T::slot, make_fixed<T>));

@@ -7,12 +7,9 @@
 
 namespace tutti {
 
-QuietCloses::QuietCloses(Runtime& runtime) : reclaimers_(runtime.part<Allocators>().reclaimers()) {
-  reclaimers_->add(*this);
-}
+QuietCloses::QuietCloses(Runtime& runtime) : reclaimers_(runtime.part<Allocators>().reclaimers()) {}
 
 QuietCloses::~QuietCloses() {
-  reclaimers_->remove(*this);
   for (const auto& close : waiting_) close();
 }
 
@@ -26,6 +23,7 @@ void QuietCloses::add(std::function<void()> close) {
   Gate gate;
   {
     const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_reclaimer_, true)) reclaimers_->add(weak_from_this());
     waiting_.push_back(std::move(close));
     gate = if_none_;
   }

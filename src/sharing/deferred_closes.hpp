@@ -38,7 +38,8 @@ class QuietCloses final : public Reclaimer, public std::enable_shared_from_this<
   [[nodiscard]] bool close_all(const Gate& gate);
 
   const std::shared_ptr<Reclaimers> reclaimers_;
-  std::mutex mutex_;
+  std::mutex mutex_;  ///< guards those below
+  bool is_reclaimer_ = false;
   Gate if_none_;
   Gate if_idle_;
   std::vector<std::function<void()>> waiting_;

@@ -347,12 +347,11 @@ void SharedBefore::add(std::unique_ptr<SharedTensorState> state) {
   states_.push_back(std::move(state));
 }
 
-SharedBefore::SharedBefore(Runtime& runtime) : reclaimers_(runtime.part<Allocators>().reclaimers()) {
-  reclaimers_->add(*this);
+SharedBefore::SharedBefore(Runtime& runtime) {
+  runtime.part<Allocators>().reclaimers()->add(as_reclaimer_);
 }
 
 SharedBefore::~SharedBefore() {
-  reclaimers_->remove(*this);
   reclaim();
   for (std::unique_ptr<SharedTensorState>& state : states_) static_cast<void>(state.release());
 }

@@ -66,7 +66,8 @@ class SharedBefore final : public RuntimePart, public Reclaimer {
  private:
   [[nodiscard]] std::size_t count();
 
-  const std::shared_ptr<Reclaimers> reclaimers_;
+  /// Owns nothing: the runtime does, and nobody reclaims while that is destroyed.
+  const std::shared_ptr<Reclaimer> as_reclaimer_{this, [](Reclaimer*) {}};
   std::atomic<int> opened_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<SharedTensorState>> states_;

@@ -5,6 +5,7 @@
 
 #include "device/runtime.hpp"
 #include "support/errors.hpp"
+#include "tutti/graph_pool.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
 
@@ -45,6 +46,29 @@ TEST(Allocators, TellKeepersOfTheGraphPoolsThatThereAre) {
   EXPECT_EQ(keeper.closed, std::vector{first});
 }
 
+/// Frees memory of the program when a pool is closed, in a function that itself uses pools.
+class CallingKeeper final : public GraphPoolKeeper {
+ public:
+  void add_graph_pool(GraphPool /*keeper*/) override {}
+  void close_graph_pool(GraphPool /*keeper*/) noexcept override {
+    if (++closed == 1) other.reset();
+  }
+
+  std::optional<GraphPoolHandle> other;
+  int closed = 0;
+};
+
+TEST(Allocators, LetWhatAKeeperFreesCloseOtherPools) {
+  auto& allocators = Runtime::get().part<Allocators>();
+  CallingKeeper keeper;
+  keeper.other = graph_pool_handle();
+  std::optional<GraphPoolHandle> handle = graph_pool_handle();
+  allocators.add_keeper(keeper);
+  handle.reset();
+  allocators.remove_keeper(keeper);
+  EXPECT_EQ(keeper.closed, 2);
+}
+
 /// Has a tensor that nobody uses any more, as sharing has.
 class Hoard final : public Reclaimer {
  public:
@@ -77,7 +101,8 @@ TEST(Allocators, AskReclaimersBeforeTheyRefuse) {
   const auto make = [] { return empty({40 << 20}, {.dtype = DType::uint8, .device = 0}); };
   const std::shared_ptr<Reclaimers>& reclaimers = Runtime::get().part<Allocators>().reclaimers();
   Hoard hoard;
-  reclaimers->add(hoard);
+  std::shared_ptr<Reclaimer> as_reclaimer(&hoard, [](Reclaimer*) {});
+  reclaimers->add(as_reclaimer);
   hoard.kept = make();
   EXPECT_EQ(hoard.asked, 0) << "there was memory";
   Tensor tensor = make();
@@ -85,7 +110,7 @@ TEST(Allocators, AskReclaimersBeforeTheyRefuse) {
   EXPECT_EQ(hoard.asked, 1);
   EXPECT_THROW(static_cast<void>(make()), OutOfMemoryError);
   EXPECT_EQ(hoard.asked, 2);
-  reclaimers->remove(hoard);
+  as_reclaimer.reset();
   EXPECT_THROW(static_cast<void>(make()), OutOfMemoryError);
   EXPECT_EQ(hoard.asked, 2);
 }

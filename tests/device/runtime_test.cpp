@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.hpp"
 
+#include "allocator/allocators.hpp"
 #include "device/external_streams.hpp"
 #include "device/peer_access.hpp"
 #include "settings/log.hpp"
@@ -14,12 +15,14 @@
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/graph_pool.hpp"
 #include "tutti/tensor.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -403,6 +406,39 @@ TEST(ForkedChild, ChangesStreamsThoughAThreadOfItsParentAskedForCaptures) {
   EXPECT_TRUE(is_captured);
   note_current_stream(external, {});
   EXPECT_FALSE(has_capture_on(backend, 0));
+}
+
+/// Holds the lock of the allocators for as long as it is not let go.
+class SlowKeeper final : public GraphPoolKeeper {
+ public:
+  void add_graph_pool(GraphPool /*keeper*/) override {
+    has_begun = true;
+    while (!may_end) std::this_thread::yield();
+  }
+  void close_graph_pool(GraphPool /*keeper*/) noexcept override {}
+
+  std::atomic<bool> has_begun{false};
+  std::atomic<bool> may_end{false};
+};
+
+TEST(ForkedChild, LetsAPoolGoThoughAThreadOfItsParentHeldTheLockOfPools) {
+  std::optional<GraphPoolHandle> pool = graph_pool_handle();
+  auto& allocators = Runtime::get().part<Allocators>();
+  SlowKeeper keeper;
+  std::thread adding([&] { allocators.add_keeper(keeper); });
+  while (!keeper.has_begun) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);  // ends it, should it wait for that thread
+    pool.reset();
+    std::_Exit(0);
+  }
+  keeper.may_end = true;
+  adding.join();
+  allocators.remove_keeper(keeper);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

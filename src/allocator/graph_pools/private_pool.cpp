@@ -28,6 +28,7 @@ PrivatePool::PrivatePool(Runtime& runtime, GraphLaunches launches)
 }
 
 PrivatePool::~PrivatePool() {
+  if (fork_mark_.is_in_child()) return;  // where threads that are gone may hold locks of the allocators
   // A handle may outlive the devices, whose allocators took the pool with them.
   const Runtime* const current = Runtime::get_if_initialized();
   if (current != nullptr && current->generation() > generation_) return;

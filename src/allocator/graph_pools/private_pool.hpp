@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/fork_mark.hpp"
 #include "device/open_captures.hpp"
 #include "tutti/graph_pool.hpp"
 #include "tutti/stream.hpp"
@@ -54,6 +55,7 @@ class PrivatePool {
 
  private:
   Runtime& runtime_;
+  const ForkMark fork_mark_{};
   const std::uint64_t generation_;  ///< of the devices
   const GraphLaunches launches_;
   const GraphPool id_;
