@@ -5,7 +5,6 @@ string(REPLACE "\\" "\\e" help "${help}")
 string(REPLACE "-" "\\-" help "${help}")
 string(REGEX REPLACE "\n([.'])" "\n\\\\&\\1" help "${help}") # which would begin a request of roff's
 file(
-  WRITE
-  ${output}
+  WRITE ${output}
   ".TH TUTTI\\-PERF 1\n.SH NAME\ntutti\\-perf \\- checks and measures tutti's collectives\n.SH DESCRIPTION\n.nf\n${help}"
 )
