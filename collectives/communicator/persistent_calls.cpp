@@ -108,7 +108,7 @@ class BoundCalls : public PersistentCollective::Impl {
     const std::lock_guard lock(context_.team().calls().mutex());
     summary_ = context_.last_plan();
     const collectives::Request& request = context_.scratch().request;  // until the next call begins
-    name_ = request.name;
+    name_ = request.name.empty() ? "messages" : request.name;
     bytes_ = request.bytes();
   }
   [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {

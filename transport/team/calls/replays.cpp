@@ -53,7 +53,8 @@ void Replays::look_around(bool may_judge) {
     LocalMember& local = locals_[index];
     const Place place = place_of(membership_.first_local() + index);
     if (place != local.place) {
-      if (place.waits_in_replay || local.place.waits_in_replay) moved_at_ = now;
+      const bool has_waited = place.waits_in_replay || local.place.waits_in_replay;
+      if (has_waited || place.latest_round != local.place.latest_round) moved_at_ = now;
       local = {.place = place, .since = now};
     }
   }
@@ -139,7 +140,9 @@ std::vector<std::size_t> Replays::suspects(const Place& place) const {
     return failure_detector_.standstill(rank).has_value();
   };
   std::ranges::copy_if(working, std::back_inserter(still), stands_still);
-  std::ranges::copy_if(waiting, std::back_inserter(still), stands_still);
+  const auto is_new = [&](std::size_t rank) { return std::ranges::find(working, rank) == working.end(); };
+  std::ranges::copy_if(waiting, std::back_inserter(still),
+                       [&](std::size_t rank) { return is_new(rank) && stands_still(rank); });
   if (!still.empty()) return still;
   return working.empty() ? waiting : working;
 }
@@ -159,12 +162,16 @@ void Replays::look_for_ranks_that_left(const Place& place) {
   }
 }
 
-std::string Replays::who_is_late(const std::vector<std::size_t>& ranks, bool are_behind) const {
+std::string Replays::who_is_late(const Place& place, const std::vector<std::size_t>& ranks,
+                                 bool are_behind) const {
+  const std::vector<std::size_t> waiting = ranks_beside(place, true);
   std::string late;
   for (const std::size_t rank : ranks) {
     const std::string lag =
         are_behind ? fmt::format("has not begun it, its last call is {}", state_.last_in_words(rank))
-                   : "has begun it and not completed it";
+                   : std::string(std::ranges::find(waiting, rank) != waiting.end()
+                                     ? "waits in it too"
+                                     : "has begun it and does not wait in it");
     late += fmt::format("{}rank {} {}", late.empty() ? "" : "; ", rank, lag);
     if (const auto silence = failure_detector_.standstill(rank))
       late += fmt::format(", and its process has done nothing for {} ms", silence->count());
@@ -180,7 +187,7 @@ void Replays::judge(const Place& place, std::chrono::nanoseconds lasted) {
   std::vector<std::size_t> missing = ranks_behind(place);
   const bool are_behind = !missing.empty();
   if (!are_behind) missing = suspects(place);
-  const std::string late = who_is_late(missing, are_behind);
+  const std::string late = who_is_late(place, missing, are_behind);
   if (missing.empty()) missing.push_back(membership_.rank());
   const auto limit = failure_detector_.limit_of(
       {.sequence = place.call, .lasted = lasted, .patience = patience, .missing = &missing});

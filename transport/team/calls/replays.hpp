@@ -38,8 +38,8 @@ class Replays {
   void look_around(bool may_judge);
   /// Returns true if a local member waited in a replay at the last look.
   [[nodiscard]] bool are_under_way() const noexcept;
-  /// Returns when a replay of a local member that waited was last seen to begin or to go on, in nanoseconds
-  /// of `RankStatus::now`; 0 if none was.
+  /// Returns when a replay of a local member was last seen to begin or to go on, in nanoseconds of
+  /// `RankStatus::now`; 0 if none was.
   [[nodiscard]] std::int64_t moved_at() const noexcept { return moved_at_; }
 
  private:
@@ -85,7 +85,8 @@ class Replays {
   void look_for_ranks_that_left(const Place& place);
   /// Warns of the ranks that the replay waits for, or ends the team, when it is time.
   void judge(const Place& place, std::chrono::nanoseconds lasted);
-  [[nodiscard]] std::string who_is_late(const std::vector<std::size_t>& ranks, bool are_behind) const;
+  [[nodiscard]] std::string who_is_late(const Place& place, const std::vector<std::size_t>& ranks,
+                                        bool are_behind) const;
   void warn(const Place& place, std::chrono::nanoseconds lasted, const std::string& late);
   /// Returns true if no lower running rank waits in the same replay and warns.
   [[nodiscard]] bool tells_for_all(const Place& place) const;

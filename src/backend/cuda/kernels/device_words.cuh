@@ -48,23 +48,22 @@ struct TeamWait {
   std::uint32_t* waits;  ///< of the member's `TeamRecord`; nullptr: it says nothing
 };
 
-/// A wait of a thread. A long wait is noted in the record until it is over; a short one costs nothing.
+/// A wait of a thread. A wait of some milliseconds is noted in the record until it is over; a short one costs
+/// nothing.
 class LongWait {
  public:
   __device__ explicit LongWait(const TeamWait& wait) : wait_(wait) {}
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
   __device__ ~LongWait() {
-    if (is_noted_) add(-1);
+    if (looks_ > 1) add(-1);
   }
-  /// Checks whether the team has been aborted, when it is time: returns true if it has. Otherwise the wait is
-  /// noted, by one of the threads that wait together.
+  /// Checks whether the team has been aborted, when it is time: returns true if it has. Otherwise the second
+  /// check notes the wait, a whole cycle of turns after the first, if this one of the threads that wait
+  /// together is to.
   __device__ bool is_aborted(bool notes = true) {
     if (cuda::is_aborted(wait_.abort)) return true;
-    if (notes && !is_noted_ && wait_.waits != nullptr) {
-      is_noted_ = true;
-      add(1);
-    }
+    if (notes && wait_.waits != nullptr && looks_++ == 1) add(1);
     return false;
   }
 
@@ -75,7 +74,7 @@ class LongWait {
   }
 
   const TeamWait& wait_;
-  bool is_noted_ = false;
+  std::uint32_t looks_ = 0;
 };
 
 // A thread that reads the number of a round in a line has read the data that came with it.

@@ -127,7 +127,7 @@ void TeamPart::begin() const noexcept {
   TeamRecord::Call& call = record_->of_round(first_round);
   call.number.store(call_);
   call.first_round.store(first_round);
-  if (is_captured_) record_->latest_round.store(static_cast<std::uint32_t>(first_round));
+  if (is_captured_) record_->latest_round.store(static_cast<std::uint32_t>(rounds_.get() + round_));
 }
 
 void TeamPart::put(Translation& translation) const {
@@ -187,11 +187,12 @@ void TeamTask::run() {
   if (begins_ && !abort.is_set()) part_->begin();
   if (!ready()) {
     BlockInUse window(part_->window());  // who waits writes that it sleeps
-    const TeamPart::NotedWait noted(*part_);
+    if (!noted_) noted_.emplace(*part_);
     for (const TeamPart::Condition& condition : conditions_) {
       while (!part_->wait_for(condition, turn) && !abort.is_set()) window.make_way();
     }
   }
+  noted_.reset();
   require_running(abort);
   try {
     work_->run();
@@ -202,8 +203,12 @@ void TeamTask::run() {
 }
 
 bool TeamTask::ready() const noexcept {
-  return part_->abort().is_set() ||
-         std::ranges::all_of(conditions_, [this](const auto& condition) { return part_->holds(condition); });
+  const bool is_ready =
+      part_->abort().is_set() ||
+      std::ranges::all_of(conditions_, [this](const auto& condition) { return part_->holds(condition); });
+  // An interleaver asks until the task is ready, and runs it only then.
+  if (!is_ready && !begins_ && !noted_) noted_.emplace(*part_);
+  return is_ready;
 }
 
 std::unique_ptr<Task> TeamTask::clone() const {

@@ -173,6 +173,7 @@ class TeamTask final : public Task {
   bool begins_;
   std::span<const TeamPart::Condition> conditions_;
   std::unique_ptr<Task> work_;
+  mutable std::optional<TeamPart::NotedWait> noted_;  ///< until it runs its work
 };
 
 }  // namespace tutti::backend::host

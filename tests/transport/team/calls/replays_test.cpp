@@ -117,7 +117,7 @@ TEST_F(NotedCalls, ThatWaitTooLongNameThoseWhoHaveNotCompletedThem) {
     look();
     return has_ended();
   }));
-  EXPECT_TRUE(mentions(reason(), {": rank 1 has begun it and not completed it"}));
+  EXPECT_TRUE(mentions(reason(), {": rank 1 has begun it and does not wait in it"}));
   EXPECT_EQ(reason().find("rank 2"), std::string::npos) << reason();
 }
 
@@ -126,6 +126,20 @@ TEST_F(NotedCalls, ThatWaitForNobodyAreNotLate) {
   for (const test::Stopwatch watch; watch.elapsed() < 3 * patience;) look();
   EXPECT_FALSE(has_ended()) << reason();
   EXPECT_FALSE(components_.replays.are_under_way());
+}
+
+TEST_F(NotedCalls, ThatGoOnWithoutLongWaitsAreSeenToMove) {
+  look();
+  EXPECT_EQ(components_.replays.moved_at(), 0) << "no replay has begun";
+  begin_replay(0, 5, 1);
+  look();
+  const std::int64_t begun = components_.replays.moved_at();
+  EXPECT_GT(begun, 0);
+  look();
+  EXPECT_EQ(components_.replays.moved_at(), begun);
+  begin_replay(0, 6, 2);
+  look();
+  EXPECT_GT(components_.replays.moved_at(), begun);
 }
 
 TEST_F(NotedCalls, ThatGoOnAreNotLate) {
