@@ -23,7 +23,7 @@ namespace tutti {
 /// the allocator.
 class SegmentObserver {
  public:
-  /// What keeps a segment from being freed: nothing, what passes soon, or what may last.
+  /// The reason that keeps a segment from being freed: none, one that passes soon, or one that may last.
   enum class Hold : std::uint8_t { none, passing, lasting };
 
   SegmentObserver() = default;
@@ -39,7 +39,7 @@ class SegmentObserver {
   ~SegmentObserver() = default;
 };
 
-/// What is known of the work of a graph that is gone.
+/// The state of the work of a destroyed graph, as far as it is known.
 enum class GraphWork : std::uint8_t { done, unknown };
 
 /// Stream-ordered caching allocator for one device's memory (sizes and pools: see `tutti/memory.hpp`).
@@ -66,8 +66,8 @@ class alignas(cache_line_bytes) CachingAllocator {
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator();
 
-  /// At least `bytes` bytes, for first use on `stream` (of any device), from the private pool of a graph that
-  /// `stream` is captured into, or none. Zero bytes give a valid block.
+  /// Returns at least `bytes` bytes, for first use on `stream` (of any device), from the private pool of a
+  /// graph that `stream` is captured into, or none. Zero bytes give a valid block.
   ///
   /// A request that finds nothing cached gets memory that observers keep from being freed, before the device
   /// is asked for more, unless much of that would be left over. When the device refuses: looks for blocks
@@ -86,7 +86,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   /// Frees the block that begins at `address` in `segment`, one of this allocator's ever, as `free` does.
   /// Whether there is one in use that is marked `is_raw`; nothing is changed otherwise.
   [[nodiscard]] bool free_raw(Segment& segment, const void* address, GraphPool keeper) noexcept;
-  /// Before the first request or free that names it.
+  /// Adds a graph pool; called before the first request or free that names it.
   void add_graph_pool(GraphPool graph_pool);
   /// The graph is gone. Its memory serves everybody once its work is done: if that is not known, once all
   /// devices have been waited for (`empty_cache`, or a request that the device refuses).
@@ -96,7 +96,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
 
-  /// What the device gave at once: the memory around a block in use.
+  /// The memory around a block in use that the device gave in one piece.
   struct Extent {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
@@ -133,7 +133,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   void reset_accumulated_stats();
   /// Bytes in blocks in use or waiting for events.
   [[nodiscard]] std::size_t bytes_active();
-  /// From 0 to 1: how much of the device's memory may be reserved.
+  /// Sets the share of the device's memory, from 0 to 1, that may be reserved.
   void set_memory_fraction(double fraction);
   [[nodiscard]] double memory_fraction();
 
@@ -160,16 +160,16 @@ class alignas(cache_line_bytes) CachingAllocator {
   };
   using GraphPools = std::map<GraphPool, GraphMemory>;
   void dissolve_locked(GraphPools::iterator graph) noexcept;
-  /// As many bytes of cached segments as are given, those unused longest first. Lets go of `growth` to wait
-  /// for devices and observers.
+  /// Returns so many bytes of cached segments to the device, those unused longest first. Lets go of `growth`
+  /// to wait for devices and observers.
   void return_cached(GrowthLock& growth, std::size_t bytes = SIZE_MAX);
   /// `allocate` where the cache has nothing.
   [[nodiscard]] Block* allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
-  /// Whether so many bytes more may be reserved.
+  /// Returns whether so many bytes more may be reserved.
   [[nodiscard]] bool may_reserve(std::size_t bytes);
   /// Before so many bytes more are reserved: returns what is too much to be cached then.
   void collect_garbage(GrowthLock& growth, std::size_t bytes);
-  /// Whether segments are expandable ones. Says so once if they should be, and cannot.
+  /// Returns whether segments are expandable. Says so once if they should be, and cannot.
   [[nodiscard]] bool can_expand();
   /// A new range for such requests; false if there are no addresses for one that is long enough.
   [[nodiscard]] bool add_range(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);

@@ -64,7 +64,7 @@ class GrowthLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-/// What a caching allocator does when a request finds nothing cached: asks the system, and if that refuses,
+/// Serves a request that finds nothing cached: asks the system, and if that refuses,
 /// gives back what it can in steps, cheapest first. nullptr if nothing helped.
 ///
 /// `Source` answers one request. `from_cache()` and `from_system()` return a block or nullptr; `reap()`

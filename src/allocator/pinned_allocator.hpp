@@ -42,15 +42,15 @@ class PinnedAllocator final : public RuntimePart {
   PinnedAllocator(backend::Backend& backend, EventPool& events);
   ~PinnedAllocator() override;
 
-  /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
-  /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
+  /// Returns at least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws
+  /// OutOfMemoryError, whose `free` and `total` are 0: nobody knows how much memory the system can pin.
   [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
-  /// For what is no tensor: memory of its own, which the caller gives back to the system. Tries as hard;
-  /// nullptr if nothing helps.
+  /// Returns memory that is no tensor's and not cached, which the caller gives back to the system. Tries as
+  /// hard; nullptr if nothing helps.
   [[nodiscard]] void* allocate_uncached(std::size_t bytes);
   /// The block is kept until `keeper` is closed, if there is one: the graph under capture may use it.
   void free(PinnedBlock* block, GraphPool keeper = GraphPool::none) noexcept;
-  /// Before the first free that names it.
+  /// Adds a graph pool; called before the first free that names it.
   void add_graph_pool(GraphPool graph_pool);
   /// The graph is gone, and its work is done.
   void close_graph_pool(GraphPool graph_pool) noexcept;

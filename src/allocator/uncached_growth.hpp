@@ -25,7 +25,7 @@ class UncachedGrowth {
   Ask ask_;
 };
 
-/// What `ask()` gives, in the end; nullptr if nothing helped.
+/// Returns what `ask()` gives in the end; nullptr if nothing helped.
 template <class Source, class Ask>
 [[nodiscard]] void* grow_uncached(Source& source, Ask ask) {
   UncachedGrowth<Source, Ask> uncached(source, ask);

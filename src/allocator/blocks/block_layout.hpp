@@ -28,8 +28,8 @@ constexpr MemoryPool pool_for(std::size_t block_bytes) noexcept {
   return block_bytes <= largest_small_request ? MemoryPool::small_pool : MemoryPool::large_pool;
 }
 
-/// What must be left over for a block to be cut. It also bounds the blocks of a pool from below: those of the
-/// large pool are longer than `largest_small_request`.
+/// Returns whether a rest of so many bytes is long enough for a block to be cut. This also bounds the blocks
+/// of a pool from below: those of the large pool are longer than `largest_small_request`.
 constexpr bool worth_cutting(MemoryPool pool, std::size_t rest) noexcept {
   return pool == MemoryPool::small_pool ? rest >= smallest_block : rest > largest_small_request;
 }
@@ -46,7 +46,7 @@ inline bool has_memory(const Block* block) noexcept {
   return block != nullptr && !block->is_hole;
 }
 
-/// Whether it is only a part of what lies there with memory.
+/// Returns whether memory continues before or behind the block.
 inline bool is_part(const Block& block) noexcept {
   return has_memory(block.previous) || has_memory(block.next);
 }

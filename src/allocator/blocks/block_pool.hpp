@@ -49,9 +49,9 @@ class BlockPool {
   /// The greatest request that can be rounded.
   static constexpr std::size_t max_bytes = std::size_t{1} << 62;
 
-  /// Which pool serves a request.
+  /// Returns the pool that serves a request.
   [[nodiscard]] static MemoryPool pool_of(std::size_t requested_bytes) noexcept;
-  /// How many bytes to get from the device for a request that no cached block can serve.
+  /// Returns how many bytes to get from the device for a request that no cached block can serve.
   [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
 
   /// The best fitting cached block of `stream` in `graph_pool`, cut to size; nullptr if there is none. No
@@ -63,13 +63,13 @@ class BlockPool {
   void add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
                    GraphPool graph_pool = GraphPool::none);
   [[nodiscard]] bool has_segments_of(GraphPool graph_pool) const;
-  /// What belongs to `graph_pool` belongs to none from now on; blocks in use stay so.
+  /// Detaches all that belongs to `graph_pool` from it; blocks in use stay in use.
   void dissolve(GraphPool graph_pool) noexcept;
   /// The block's user is gone; its bytes stay active.
   void release(Block& block) noexcept;
   /// A released block may be taken again. Joins it with its cached neighbours.
   void give_back(Block& block) noexcept;
-  /// Whether a segment of `whole` bytes would serve such a request, were it added.
+  /// Returns whether a segment of `whole` bytes would serve such a request, were it added.
   [[nodiscard]] bool may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept;
   /// A point between two calls.
   using Moment = std::uint64_t;
@@ -133,7 +133,7 @@ class BlockPool {
   void discard(Block& block) noexcept;
   void put_into_cache(Block& block) noexcept;
   void take_out_of_cache(Block& block) noexcept;
-  /// Whether a request of `bytes` bytes, rounded, gets the block of `whole` bytes that fits best.
+  /// Returns whether a request of `bytes` bytes, rounded, gets the block of `whole` bytes that fits best.
   [[nodiscard]] bool may_serve(std::size_t whole, std::size_t bytes) const noexcept;
   /// Keeps the first `bytes` bytes in `block` and caches the rest as a new one.
   void split(Block& block, std::size_t bytes);
@@ -142,7 +142,7 @@ class BlockPool {
 
   /// `block`, which is nobody's, may be taken again. Joins it with its cached neighbours.
   void cache(Block& block) noexcept;
-  /// Whether work may still use what is cached in the segment.
+  /// Returns whether work may still use what is cached in the segment.
   [[nodiscard]] bool is_unwaited(const Segment& segment, std::span<const int> unwaited) const noexcept;
   /// A segment of its own, empty, that is entered everywhere.
   [[nodiscard]] Segment& enter_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
@@ -154,9 +154,9 @@ class BlockPool {
   [[nodiscard]] static bool has_cached_pages(const Segment& segment) noexcept;
   /// Makes a hole of `pages` of a cached block.
   Block& empty(Block& block, std::span<std::byte> pages) noexcept;
-  /// Where memory of the segment comes or goes: how many parts with memory it has more.
+  /// Adds `more`, which may be negative, to the count of parts of the segment that have memory.
   void count_parts(const Segment& segment, int more) noexcept;
-  /// So that the next `count` calls of `new_block` do not throw.
+  /// Makes sure that the next `count` calls of `new_block` do not throw.
   void reserve_blocks(std::size_t count);
 
   /// The block that is all of the segment, cached; nullptr if it is not.

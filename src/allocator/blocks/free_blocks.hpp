@@ -23,7 +23,7 @@ class FreeBlocks {
  public:
   explicit FreeBlocks(MemoryPool pool) noexcept : pool_(pool) {}
 
-  /// Before the first `insert`; throws std::bad_alloc.
+  /// Allocates what `insert` needs; called before the first `insert`. Throws std::bad_alloc.
   void make_room();
   void insert(Block& block) noexcept;
   void remove(Block& block) noexcept;

@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// What an allocator counts: the members of `MemoryStats`, in their order.
+/// The quantities that an allocator counts: the members of `MemoryStats`, in their order.
 enum class Quantity : std::uint8_t {
   allocation,
   segment,
@@ -43,20 +43,20 @@ class MemoryCounts {
   void decrease(Quantity quantity, MemoryPool pool, std::size_t amount) noexcept {
     of(pool).current[static_cast<std::size_t>(quantity)] -= static_cast<std::int64_t>(amount);
   }
-  /// In both pools together.
+  /// Returns the current figure of both pools together.
   [[nodiscard]] std::size_t current(Quantity quantity) const noexcept {
     const auto index = static_cast<std::size_t>(quantity);
     return static_cast<std::size_t>(small_.current[index] + large_.current[index]);
   }
 
-  /// What has come so far, of each quantity.
+  /// Returns the total that has been added to each quantity so far.
   [[nodiscard]] const Figures& allocated(MemoryPool pool) noexcept { return of(pool).allocated; }
   /// What has come since that was `earlier`, and as much has gone, comes and goes `times` times more.
   void repeat_since(const Figures& earlier, MemoryPool pool, std::size_t times) noexcept;
 
   [[nodiscard]] MemoryStats stats() const noexcept;
   void reset_peaks() noexcept;
-  /// What has been allocated and freed so far, and the numbers of events below, are not counted any more.
+  /// Resets the totals of what was allocated and freed, and the numbers of events below.
   void reset_accumulated() noexcept;
 
   std::int64_t num_alloc_retries = 0;

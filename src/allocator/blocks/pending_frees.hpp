@@ -75,12 +75,13 @@ class PendingFrees {
     std::deque<Mark> marks;
   };
 
-  /// True if all streams are marked.
+  /// Returns whether all streams are marked.
   [[nodiscard]] bool try_mark(StreamUses& block) noexcept;
   void mark(StreamUses& block, backend::StreamRef stream);
   void append(backend::StreamRef stream, Mark mark);
   void mark_unmarked() noexcept;
-  /// How many marks are complete. Asks one event if all are, else about twice the logarithm of the answer.
+  /// Returns how many marks are complete. Asks one event if all are, else about twice the logarithm of the
+  /// answer.
   [[nodiscard]] std::size_t completed(const std::deque<Mark>& marks);
   /// Takes out the first mark and returns its block.
   [[nodiscard]] StreamUses& pop(Queue& queue);

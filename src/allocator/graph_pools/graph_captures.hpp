@@ -27,12 +27,12 @@ class GraphCaptures final : public RuntimePart {
 
   explicit GraphCaptures(Runtime& runtime);
 
-  /// What work queued on `stream` goes into is the graph of `resources`, which its owner keeps. While
-  /// `stream` is being captured.
+  /// Records that work queued on `stream` goes into the graph of `resources`, which its owner keeps. Called
+  /// while `stream` is being captured.
   void add(backend::StreamRef stream, const std::shared_ptr<GraphResources>& resources);
-  /// Of the graph that `stream` is captured into; nullptr if it is not. For a capture that others began they
-  /// are made the first time, and live as long as the graph and everything made from it. Throws if the
-  /// capture has become invalid.
+  /// Returns the resources of the graph that `stream` is captured into; nullptr if it is not. For a capture
+  /// that others began they are made the first time, and live as long as the graph and everything made from
+  /// it. Throws if the capture has become invalid.
   [[nodiscard]] std::shared_ptr<GraphResources> of(backend::StreamRef stream);
   /// The pool for memory that is first used on `stream`.
   [[nodiscard]] GraphPool pool_of(backend::StreamRef stream) {

@@ -22,7 +22,7 @@ class Runtime;
 class GraphResources {
  public:
   GraphResources(Runtime& runtime, GraphLaunches launches);  ///< with a pool of its own
-  /// Of a graph that the library launches.
+  /// Makes the resources of a graph that the library launches.
   GraphResources(Runtime& runtime, std::shared_ptr<PrivatePool> pool);
   GraphResources(const GraphResources&) = delete;
   GraphResources& operator=(const GraphResources&) = delete;
@@ -31,7 +31,7 @@ class GraphResources {
   [[nodiscard]] GraphPool pool() const noexcept { return pool_->id(); }
   [[nodiscard]] const std::shared_ptr<PrivatePool>& private_pool() const noexcept { return pool_; }
   [[nodiscard]] GraphLaunches launches() const noexcept { return launches_; }
-  /// Until the graph is gone.
+  /// Keeps the storage until the graph is gone.
   void keep(Storage& storage);
   void keep(std::shared_ptr<void> resource);
 
@@ -43,7 +43,7 @@ class GraphResources {
       return std::make_shared<T>(graph.runtime_, graph.launches_);
     }));
   }
-  /// As `attached`; nullptr if nobody has asked for it.
+  /// Works as `attached`, but returns nullptr if nobody has asked for the object yet.
   template <class T>
   [[nodiscard]] T* find_attached() {
     return static_cast<T*>(find_or_attach(typeid(T), nullptr));

@@ -17,7 +17,7 @@ namespace tutti {
 
 class Runtime;
 
-/// Who launches a graph.
+/// The party that launches a graph.
 enum class GraphLaunches : std::uint8_t {
   of_library,  ///< `Graph`, which lets go of its resources only when its launches are done
   of_others,   ///< who captured it: nobody knows when
@@ -40,7 +40,7 @@ class PrivatePool {
   /// memory is cached for the stream that it was used on.
   [[nodiscard]] Stream capture_stream(int device);
 
-  /// While it exists, a capture uses the pool.
+  /// A use of the pool by a capture, which lasts while the object exists.
   class Use {
    public:
     /// Throws Error(invalid_argument), in the name of `function`, if another one does.
