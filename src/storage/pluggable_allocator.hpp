@@ -41,7 +41,7 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   explicit PluggedAllocator(Runtime& runtime);
   ~PluggedAllocator() override;
 
-  /// Whether requests go to the caching allocators: decides so for good, if nothing has been decided.
+  /// Returns whether requests go to the caching allocators; decides so for good, if nothing has been decided.
   [[nodiscard]] bool leaves_to_native() noexcept {
     const Choice choice = choice_.load(std::memory_order_acquire);
     return choice == Choice::native || (choice == Choice::open && decide_for_native());
@@ -52,16 +52,16 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   /// Throws if it has been decided already.
   void use(std::shared_ptr<const PluggedFunctions> functions);
 
-  /// As `DeviceStorage::allocate`.
+  /// Allocates as `DeviceStorage::allocate` does.
   [[nodiscard]] detail::IntrusivePtr<Storage> allocate(int device, std::size_t bytes,
                                                        backend::StreamRef stream);
   [[nodiscard]] void* allocate_raw(int device, std::size_t bytes, backend::StreamRef stream);
-  /// What is let go of while the graph of `keeper` is captured stays until that is closed.
+  /// Keeps memory that is freed while the graph of `keeper` is captured, until that pool is closed.
   void add_graph_pool(GraphPool keeper) override;
   void close_graph_pool(GraphPool keeper) noexcept override;
-  /// Whether `address` is of `allocate_raw`.
+  /// Frees `address` if it is of `allocate_raw`; returns whether it is.
   [[nodiscard]] bool free_raw(void* address);
-  /// How much of what the functions gave they have not got back.
+  /// Returns how many bytes the functions gave and have not got back.
   [[nodiscard]] std::size_t bytes_in_use() const noexcept { return bytes_in_use_.load(); }
   void require_unused() override;
 
@@ -82,11 +82,11 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   void call_free(void* address, std::size_t bytes, int device, backend::StreamRef stream) noexcept;
   /// What the functions have given, on its way back once it is destroyed.
   [[nodiscard]] OneFreed taken(int device, std::size_t bytes, backend::StreamRef stream, void*& address);
-  /// At once, unless a graph that is being captured may use it: then when that is gone.
+  /// Frees the memory at once or, if a graph that is being captured may use it, when that graph is gone.
   void let_go(OneFreed&& freed) noexcept;
-  /// Whether there is a graph that it is kept for.
+  /// Keeps the memory for a graph if one may use it; returns whether one may.
   [[nodiscard]] bool is_kept(OneFreed& freed) noexcept;
-  /// Whether it waits for streams that cannot be told now to be waited for, as they are being captured.
+  /// Delays the free if streams that use the memory are being captured; returns whether any are.
   [[nodiscard]] bool is_delayed(OneFreed& freed) noexcept;
 
   Runtime& runtime_;

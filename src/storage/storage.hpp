@@ -13,17 +13,17 @@ namespace tutti {
 
 class PluggedAllocator;
 
-/// From the caching allocator of `device`, for first use on `stream`. Throws OutOfMemoryError.
+/// Allocates from the caching allocator of `device`, for first use on `stream`. Throws OutOfMemoryError.
 [[nodiscard]] Block* allocate_block(PluggedAllocator& parts, int device, std::size_t bytes,
                                     backend::StreamRef stream);
 
 /// Memory of the caching allocator. Freed (back to the cache) with its last owner.
 class DeviceStorage final : public Storage {
  public:
-  /// At least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
+  /// Allocates at least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, int device, std::size_t bytes,
                                                               backend::StreamRef stream);
-  /// The same from `graph_pool`, whatever allocator is plugged in.
+  /// Allocates likewise from `graph_pool`, whatever allocator is plugged in.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate_from(GraphPool graph_pool, Runtime& runtime,
                                                                    int device, std::size_t bytes,
                                                                    backend::StreamRef stream);
@@ -32,7 +32,8 @@ class DeviceStorage final : public Storage {
                 backend::StreamRef stream);
   ~DeviceStorage() override;
   void record_stream(const Stream& stream) override;
-  /// Whether the allocator knows already that `stream` uses the memory, for a stream of its own device.
+  /// Returns whether the allocator knows already that `stream` uses the memory, for a stream of its own
+  /// device.
   [[nodiscard]] bool is_recorded_on(backend::StreamRef stream) const noexcept {
     return stream.device == device().index() && recorded_.load(std::memory_order_relaxed) == stream.handle;
   }
@@ -45,8 +46,8 @@ class DeviceStorage final : public Storage {
 
   CachingAllocator& allocator_;
   Block* block_;
-  /// Of the stream of its own device that was named last; at first, that of allocation. Its own address,
-  /// which is no stream's handle, for none.
+  /// The handle of the stream of its own device that was named last; at first, that of allocation. Its own
+  /// address, which is no stream's handle, for none.
   std::atomic<backend::StreamHandle> recorded_;
 };
 
@@ -72,7 +73,7 @@ class PageableStorage final : public Storage {
   ~PageableStorage() override;
 };
 
-/// Whether `storage.record_stream` would do nothing; costs less to ask than to call.
+/// Returns whether `storage.record_stream` would do nothing; costs less to ask than to call.
 [[nodiscard]] inline bool is_recorded_on(const Storage& storage, backend::StreamRef stream) noexcept {
   const bool is_device_storage = storage.is_library_memory() && !storage.device().is_host();
   return is_device_storage && static_cast<const DeviceStorage&>(storage).is_recorded_on(stream);
