@@ -23,7 +23,7 @@ class BlockingCall {
   BlockingCall& operator=(const BlockingCall&) = delete;
   ~BlockingCall() { --depth; }
 
-  /// For destructors: never throws.
+  /// Warns without ever throwing; for destructors.
   static void warn(std::string_view function) noexcept {
     if (debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::none && depth == 0)
       announce_in_log(function);
@@ -40,9 +40,9 @@ class BlockingCall {
   static inline thread_local constinit int depth = 0;
 };
 
-/// What making a BlockingCall does, for components, which have no such state of their own.
+/// Does what making a BlockingCall does; for components, which have no such state of their own.
 TUTTI_EXPORT void announce_blocking(std::string_view function);
-/// Likewise what `BlockingCall::warn` does.
+/// Does what `BlockingCall::warn` does; for components, too.
 TUTTI_EXPORT void warn_of_blocking(std::string_view function) noexcept;
 
 }  // namespace tutti

@@ -23,14 +23,14 @@ class EndedWork final : public RuntimePart {
  public:
   static constexpr PartSlot slot = PartSlot::ended_work;
 
-  /// Who can end work.
+  /// A party that can end work.
   class Source {
    public:
     Source() = default;
     Source(const Source&) = delete;
     Source& operator=(const Source&) = delete;
-    /// What has ended work of the device, once; nothing if nothing has. Does not wait for a device that does
-    /// not answer.
+    /// Returns, once, the error that has ended work of the device; nothing if none has. Does not wait for a
+    /// device that does not answer.
     [[nodiscard]] virtual std::optional<Error> take_end(int device) = 0;
 
    protected:
@@ -40,7 +40,7 @@ class EndedWork final : public RuntimePart {
   explicit EndedWork(Runtime& runtime);
 
   void add(Source& source, std::span<const int> devices);
-  /// Nothing if it has not been added. Afterwards it is not asked any more.
+  /// Removes the source, which is not asked any more; does nothing if it was not added.
   void remove(const Source& source) noexcept;
   /// Throws what a source tells of the device. One atomic load where there is none.
   void report(int device) {

@@ -7,15 +7,15 @@
 /// current stream it is there, and may be asked; afterwards it may be gone, and must not.
 namespace tutti {
 
-/// From now on the stream counts as one of these. Thread-safe.
+/// Counts the stream as external from now on. Thread-safe.
 void note_external_stream(backend::StreamRef stream);
 
 /// The calling thread has made `after` current where `before` was. A few nanoseconds while no stream is
 /// external.
 void note_current_stream(backend::StreamRef before, backend::StreamRef after);
 
-/// Whether a stream of the device is being captured, as `Backend::has_capture_on`, of others' streams also if
-/// it is current in a thread of this process.
+/// Returns whether a stream of the device is being captured, as `Backend::has_capture_on`, of others' streams
+/// also if it is current in a thread of this process.
 [[nodiscard]] bool has_capture_on(backend::Backend& backend, int device);
 
 }  // namespace tutti

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// How often threads of this process have waited for work of a device, or have found it done. Who looked for
+/// Counts how often threads of this process waited for work of a device, or found it done. Whoever looked for
 /// finished work and found none need not look again before somebody has.
 class HostWaits {
  public:

@@ -38,8 +38,8 @@ class Runtime {
   [[nodiscard]] static Runtime& get();
   /// nullptr before first use.
   [[nodiscard]] static Runtime* get_if_initialized() noexcept;
-  /// How many devices the runtime has; before first use, will have. Creates it only if that cannot be told
-  /// otherwise. 0 where `get` would throw Error(unsupported).
+  /// Returns how many devices the runtime has or, before first use, will have. Creates it only if that cannot
+  /// be told otherwise. 0 where `get` would throw Error(unsupported).
   [[nodiscard]] static int count_devices();
   /// Implements `virtual_devices::start`. Destroys the parts without a fixed place even if it then finds
   /// memory in use and throws; they are made again when they are needed.

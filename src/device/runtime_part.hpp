@@ -23,7 +23,7 @@ enum class PartSlot : std::uint8_t {
 };
 inline constexpr std::size_t part_slot_count = static_cast<std::size_t>(PartSlot::events) + 1;
 
-/// How a part settles what waits for work of devices.
+/// The ways in which a part settles what waits for work of devices.
 enum class Settling : std::uint8_t {
   at_once,  ///< lets go of what has passed, without waiting
   awaited,  ///< the devices are idle: waits, but not forever, for what follows from that

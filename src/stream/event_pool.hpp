@@ -21,7 +21,7 @@ class EventPool final : public RuntimePart {
   static constexpr PartSlot slot = PartSlot::events;
 
   explicit EventPool(Runtime& runtime);
-  /// For devices 0 to `device_count` - 1.
+  /// Makes the pool for devices 0 to `device_count` - 1.
   EventPool(backend::Backend& backend, int device_count);
   ~EventPool() override;
 

@@ -34,8 +34,8 @@ class LateReleases final : public RuntimePart {
   ~LateReleases() override;
 
   void add(ReleaseList&& releases) noexcept;
-  /// As `add`, from a thread that may enter the backend: work that its streams get from now on is not waited
-  /// for, and they may be destroyed.
+  /// Works as `add`, from a thread that may enter the backend: work that its streams get from now on is not
+  /// waited for, and they may be destroyed.
   void add_marked(ReleaseList&& releases) noexcept;
   /// Lets go of what may go, and waits for nothing; returns whether anything has gone. Called by the
   /// library's calls from ordinary threads. Costs one atomic load when there is nothing.

@@ -34,7 +34,8 @@ class Streams final : public RuntimePart {
   [[nodiscard]] int clamped_priority(int device, int priority) const;
   /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
   [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
-  /// Whether `stream` is the library's, and lives as long as the runtime: a default stream or a pooled one.
+  /// Returns whether `stream` is the library's, and lives as long as the runtime: a default stream or a
+  /// pooled one.
   [[nodiscard]] bool owns(backend::StreamRef stream);
 
   /// Held while kernels that wait for one another are queued, one by one. Does not wait for streams.
