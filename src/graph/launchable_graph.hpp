@@ -33,7 +33,7 @@ class LaunchableGraph {
   LaunchableGraph& operator=(const LaunchableGraph&) = delete;
   ~LaunchableGraph();
 
-  /// As `Graph::launch`; errors are told in the name of `function`.
+  /// Launches the graph as `Graph::launch` does; errors are told in the name of `function`.
   void launch(const Stream& stream, std::string_view function);
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const std::shared_ptr<PrivatePool>& pool() const noexcept {
@@ -43,7 +43,7 @@ class LaunchableGraph {
  private:
   /// The devices have been replaced, which took the graph with them.
   [[nodiscard]] bool is_orphaned() const noexcept;
-  /// Of a graph under capture.
+  /// Adds this graph to the larger one, which is under capture.
   void become_part_of(GraphResources& larger, backend::StreamRef queue, std::string_view function);
   /// Whatever of its work there will be when the graph is destroyed can be waited for then: on the library's
   /// own streams, which live as long; by an event behind the last launch, where one is needed anyway or a

@@ -11,7 +11,7 @@ namespace tutti {
 /// Those of the backend. Throws Error(unsupported) if it has none.
 [[nodiscard]] backend::CodeCalls& code_calls_of(backend::Backend& backend);
 
-/// What has been compiled of `code` for `device` in this process, and loaded there: now, if nobody has
+/// Returns `code` compiled for `device` and loaded there: compiles it now if nobody in this process has
 /// before. Several threads that want the same wait for one of them; a failure is not kept. Throws what
 /// `CodeCalls::compile` does.
 [[nodiscard]] std::shared_ptr<const backend::CompiledCode> compiled(backend::Backend& backend, int device,

@@ -21,7 +21,8 @@ namespace tutti {
 /// `T combine(T accumulator, T value)`, under whichever name. Thread-safe.
 class JitCombination {
  public:
-  /// Nothing is compiled yet. Throws what `jit_function_name` throws, in the name of `function`.
+  /// Keeps the source, of which nothing is compiled yet. Throws what `jit_function_name` throws, in the name
+  /// of `function`.
   JitCombination(std::string source, std::string_view function);
   JitCombination(const JitCombination&) = delete;
   JitCombination& operator=(const JitCombination&) = delete;
@@ -51,7 +52,7 @@ class JitCombination {
   std::string function_;  ///< for messages
   std::string name_;
   mutable std::mutex mutex_;
-  /// What has been compiled, which lives as long as the process, by device and element type.
+  /// Compiled code, which lives as long as the process, by device and element type.
   mutable std::map<std::pair<int, DType>, std::shared_ptr<const backend::CompiledCode>> known_;
 };
 

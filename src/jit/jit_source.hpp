@@ -12,15 +12,15 @@
 
 namespace tutti {
 
-/// What a scalar is in the text that is compiled.
+/// The kind of a scalar in the text that is compiled.
 enum class JitScalarKind : std::uint8_t { boolean, integer, real };
 
-/// How many tensors an elementwise function may have as inputs, and as outputs.
+/// The most tensors that an elementwise function may have as inputs, and as outputs.
 inline constexpr std::size_t most_jit_inputs = 8;
 inline constexpr std::size_t most_jit_outputs = 8;
 inline constexpr std::size_t most_jit_scalars = 16;
 
-/// Whether texts are made for elements of the type.
+/// Returns whether texts are made for elements of the type.
 [[nodiscard]] bool is_jit_dtype(DType dtype) noexcept;
 
 /// Throws Error(unsupported), in the name of `function`, for element types that no text is made for: complex
@@ -52,7 +52,7 @@ struct ElementwisePlaces {
                                                  const std::vector<JitScalarKind>& scalars,
                                                  bool returns_output);
 
-/// How many operands one run of `combination_text` takes.
+/// The most operands that one run of `combination_text` takes.
 inline constexpr std::size_t most_combined = 64;
 /// Its parameters: count, number of operands, target, operands.
 struct CombinationPlaces {

@@ -15,7 +15,8 @@ namespace tutti {
 
 class Runtime;
 
-/// Of a generator: see `tutti/rng.hpp`. In memory of a device it is what `RandomFill::state` points to.
+/// The state of a generator: see `tutti/rng.hpp`. In memory of a device it is what `RandomFill::state` points
+/// to.
 struct PhiloxState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
@@ -34,12 +35,12 @@ class RandomDraws {
   RandomDraws& operator=(const RandomDraws&) = delete;
   ~RandomDraws() { clear(); }
 
-  /// What a `RandomFill` is told.
+  /// The arguments of a `RandomFill` that say where its random numbers begin.
   struct Place {
     const std::uint64_t* state = nullptr;
     std::uint64_t offset = 0;
   };
-  /// For a fill of `words` words on `stream`, which is being captured into the graph.
+  /// Adds a fill of `words` words on `stream`, which is being captured into the graph.
   [[nodiscard]] Place add(backend::StreamRef stream, std::uint64_t words);
   [[nodiscard]] bool empty();
   /// Has a launch that is queued on `stream` next draw from where the generators are, and advances these by

@@ -30,7 +30,7 @@ class QuietCloses final : public Reclaimer, public std::enable_shared_from_this<
   /// `close`, which throws nothing, is called at once if nobody can make such calls, and else by
   /// `close_idle`.
   void add(std::function<void()> close);
-  /// Not from within a call. Whether anything has been closed.
+  /// Closes what can be closed, and returns whether anything was. Must not be called from within a call.
   bool close_idle();
   bool reclaim() override { return close_idle(); }
 

@@ -51,7 +51,7 @@ class SharedBefore final : public RuntimePart, public Reclaimer {
   static constexpr PartSlot slot = PartSlot::sharing;
 
   explicit SharedBefore(Runtime& runtime);
-  /// What others have open stays for good.
+  /// Leaves memory that other processes have open in place for good.
   ~SharedBefore() override;
   /// Takes it over once it is withdrawn.
   void add(std::unique_ptr<SharedTensorState> state);
