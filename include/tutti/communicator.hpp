@@ -222,8 +222,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   void recv(const Tensor& out, int from, StreamList streams = {});
   /// Both at once. Member numbers may be those of one member or of two.
   void sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams = {});
-  /// The same on current streams. Returns what comes: dense, on the device of `tensor`, of its sizes and
-  /// element type, as those of what `from` sends have to be.
+  /// Sends and receives on current streams. Returns the received tensor: dense, on the device of `tensor`, of
+  /// its sizes and element type, as those of what `from` sends have to be.
   [[nodiscard]] Tensor sendrecv(const Tensor& tensor, int to, int from);
   /// Any number of messages at once. Those between members of one process, and of a member to itself, have
   /// both sides in one batch. No `out` overlaps another tensor of the batch.
@@ -258,10 +258,10 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// and throws as these do; what has been queued need not be complete. Error(unsupported) in a capture.
   [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
 
-  /// How the last call of this process travels; empty strings before the first.
+  /// Returns how the last call of this process travels; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
 
-  /// How data may travel between the members, and why not otherwise, in a few lines.
+  /// Explains how data may travel between the members, and why not otherwise, in a few lines.
   [[nodiscard]] std::string explain() const;
   /// How a call that `workload` describes would travel, whose `root` is the index of a member, and whose
   /// `devices` and `options` are this communicator's, in place where it can be and outside captures: the
@@ -272,7 +272,7 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;
-  /// False once the communicator has been ended, by whatever.
+  /// Returns whether the communicator still runs: false once anything has ended it.
   [[nodiscard]] bool is_running() const noexcept;
   /// Throws what has ended the communicator, if anything has. After waiting for the streams of a call: if it
   /// does not throw, the call's outputs are what they should be.
