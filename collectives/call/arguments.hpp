@@ -105,7 +105,7 @@ class Arguments {
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 
-  /// The same with Error(unsupported), for what is right but cannot be done.
+  /// Fails with Error(unsupported), for arguments that are valid but not supported.
   template <class... Values>
   [[noreturn]] void unsupported(fmt::format_string<Values...> format, Values&&... values) const {
     throw Error(ErrorCode::unsupported,

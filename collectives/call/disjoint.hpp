@@ -99,7 +99,8 @@ class MemoryRuns {
 /// Cost: linear for lists of few runs and for tensors with storages of their own; else a sort.
 void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
                       std::span<const Named> outputs, InPlace in_place);
-/// The same, for lists whose runs are not disjoint. `are_plain`: all tensors are known to be.
+/// Checks the same as `require_disjoint`, for lists whose runs are not disjoint. `are_plain`: all tensors are
+/// known to be.
 void require_disjoint_one_by_one(const Arguments& arguments, std::span<const Named> inputs,
                                  std::span<const Named> outputs, InPlace in_place, bool are_plain);
 

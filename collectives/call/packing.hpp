@@ -22,8 +22,8 @@ enum class PackingPolicy : std::uint8_t {
   refuse,  ///< Error(invalid_argument): a persistent collective is bound to the caller's buffers
 };
 
-/// Who takes part in a call: it uses the current streams of these tensors' devices and of these devices, and
-/// these streams.
+/// The participants of a call: it uses the current streams of these tensors' devices and of these devices,
+/// and these streams.
 struct Participants {
   TensorList inputs = {};
   TensorList outputs = {};
@@ -110,7 +110,7 @@ struct Cut {
   std::uint64_t slab_bytes = 0;
 };
 [[nodiscard]] Cut cut_along(const Layout& layout, int dim);
-/// Likewise, of a contiguous tensor.
+/// Cuts a contiguous tensor in the same way.
 [[nodiscard]] Cut cut_along(std::span<const std::int64_t> sizes, DType dtype, int dim);
 
 /// A dense layout with other sizes, its dimensions in `layout`'s order in memory.

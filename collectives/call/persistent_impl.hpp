@@ -17,7 +17,7 @@ class PersistentCollective::Impl {
   Impl& operator=(const Impl&) = delete;
   virtual ~Impl() = default;
 
-  /// On a stream of `home_device()`.
+  /// Launches the call on a stream of `home_device()`.
   virtual void launch(const Stream& stream) = 0;
   [[nodiscard]] virtual int home_device() const noexcept = 0;
   [[nodiscard]] virtual std::string explain() const = 0;

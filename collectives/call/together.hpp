@@ -10,7 +10,7 @@
 
 namespace tutti::collectives {
 
-/// Where results are made: on `device`, for first use on `stream`, which may be another device's.
+/// The place where results are made: on `device`, for first use on `stream`, which may be another device's.
 struct ResultPlace {
   Device device;
   backend::StreamRef stream;

@@ -11,7 +11,7 @@ namespace tutti::collectives {
 
 class TeamContext;
 
-/// While it exists, its thread makes calls of a communicator that are being bound.
+/// A scope in which its thread makes calls of a communicator that are being bound.
 class BoundCallsScope {
  public:
   /// They are recorded in this `capture`, and otherwise, where it is 0, made anew by each launch.

@@ -17,7 +17,7 @@ class CommunicatorCollectives::Impl {
   /// `beside`: is made in a call of another communicator's.
   Impl(Exchange& exchange, const CommunicatorOptions& options, bool beside)
       : context(std::make_unique<collectives::TeamContext>(exchange, checked(exchange, options, beside))) {}
-  /// Of this process alone.
+  /// Makes a communicator of this process alone.
   explicit Impl(const CommunicatorOptions& options);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -29,7 +29,7 @@ struct CompiledStep {
   /// in all other steps those behind the shares of the members before it.
   std::vector<std::vector<std::uint64_t>> shares{};
 
-  /// Where a member's share begins in a column of the step, in elements.
+  /// Returns where a member's share begins in a column of the step, in elements.
   [[nodiscard]] std::uint64_t start_of(std::size_t column, std::size_t member) const;
 };
 
@@ -37,7 +37,7 @@ struct CompiledStep {
 [[nodiscard]] std::vector<CompiledStep> compiled_steps(const Request& whole, std::size_t members,
                                                        std::size_t root);
 
-/// In words, for instance "all_to_all, then each member combines its part of tensor 3".
+/// Describes the step in words, for instance "all_to_all, then each member combines its part of tensor 3".
 [[nodiscard]] std::string in_words(const CompiledStep& step);
 
 }  // namespace tutti::collectives

@@ -8,9 +8,9 @@
 
 namespace tutti::collectives {
 
-/// How data may travel between the members of a communicator, and why not otherwise, in a few lines.
+/// Explains how data may travel between the members of a communicator, and why not otherwise, in a few lines.
 [[nodiscard]] std::string explain(const TeamContext& context);
-/// How a call described by `workload` would travel.
+/// Explains how a call described by `workload` would travel.
 [[nodiscard]] std::string explain(const TeamContext& context, const Workload& workload);
 
 }  // namespace tutti::collectives

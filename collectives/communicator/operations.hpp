@@ -24,7 +24,7 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
                         const MemberOperands& out, const std::optional<PartSizes>& sizes = std::nullopt);
 /// Each member sends a part to each.
 void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
-/// The same with parts of given sizes, which only their own ranks know beforehand.
+/// Exchanges parts of given sizes, which only their own ranks know beforehand.
 void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
                 const SizeLists& out_sizes);
 

@@ -26,7 +26,8 @@ class PartsAndWholes {
   void check();
   /// Begins the call, and gives it the operands; this outlives it.
   void set();
-  /// Once checked: how parts of given sizes lie in the wholes. Without elements where no sizes are given.
+  /// Returns, once checked, how parts of given sizes lie in the wholes. Without elements where no sizes are
+  /// given.
   [[nodiscard]] const PartsInRows& parts() const noexcept { return in_rows_; }
 
  private:
@@ -40,7 +41,7 @@ class PartsAndWholes {
   /// A part that is in place belongs to its whole, which then counts as an output: nothing else may overlap
   /// it.
   void check_overlaps(std::size_t i) const;
-  /// The same where that cannot be told from where they begin and end.
+  /// Checks overlaps where the tensors' beginnings and ends do not tell.
   void check_overlaps_one_by_one(std::size_t i) const;
   void set_input(std::size_t i, std::size_t t);
   void set_output(std::size_t i, std::size_t t);

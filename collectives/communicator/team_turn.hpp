@@ -36,7 +36,8 @@ class TeamTurn {
 
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
   [[nodiscard]] Runtime& runtime() const noexcept { return context_.runtime(); }
-  /// Before results are allocated: if one of the streams is being captured, their memory is the graph's.
+  /// Joins the capture, if one of the streams is in one, before results are allocated: their memory is the
+  /// graph's.
   void join_capture() { context_.launcher().join_capture(streams_); }
 
  protected:

@@ -12,9 +12,9 @@
 #include <optional>
 #include <string_view>
 
-/// From checked arguments to a call, one function per collective with given outputs: used by the eager and
-/// the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive the
-/// launch.
+/// Functions that turn checked arguments into a call, one per collective with given outputs: used by the
+/// eager and the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive
+/// the launch.
 namespace tutti::collectives {
 
 [[nodiscard]] Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor,

@@ -27,11 +27,11 @@ class GivenAlike {
 
   void add(std::string name, std::string value) { items_.push_back({std::move(name), std::move(value)}); }
   void add_operation(const ReduceOp& operation);
-  /// How many tensors the list has, then the element type and the sizes of each.
+  /// Adds how many tensors the list has, then the element type and the sizes of each.
   void add_tensors(const std::string& name, std::span<const Tensor> tensors);
 
   [[nodiscard]] const std::vector<Item>& items() const noexcept { return items_; }
-  /// Not 0.
+  /// Returns the hash, which is not 0.
   [[nodiscard]] std::uint64_t hash() const noexcept;
 
  private:

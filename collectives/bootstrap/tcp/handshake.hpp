@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-/// How both ends of a connection prove that they have the same secret and are of the same job.
+/// The handshake, by which both ends of a connection prove that they have the same secret and job.
 ///
 /// Each says hello: a mark, and bytes by chance. Then who has connected says who it is, and proves by a keyed
 /// digest of both hellos and of that; then rank 0 proves the same, or answers by a digest of zeros that it
@@ -58,7 +58,7 @@ class Visitor {
   [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
   /// It has said something, and nothing that a rank would not say.
   [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
-  /// When it last said something, or else connected.
+  /// Returns when the other end last sent something or, if it has not, connected.
   [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
   /// These two are for one who was admitted.
   [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }

@@ -14,7 +14,7 @@ using Digest = std::array<std::byte, 32>;
 [[nodiscard]] Digest sha256(std::span<const std::byte> message);
 /// HMAC with it, of RFC 2104.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
-/// In a time that does not tell where they differ.
+/// Compares digests in a time that does not tell where they differ.
 [[nodiscard]] bool are_equal(const Digest& one, const Digest& other) noexcept;
 
 }  // namespace tutti::tcp

@@ -24,11 +24,11 @@ class Wait {
       : end_(std::chrono::steady_clock::now() + timeout), watch_(watch) {}
 
   [[nodiscard]] bool is_over() const noexcept { return left() <= std::chrono::nanoseconds(0); }
-  /// How long it may still last.
+  /// Returns how long the wait may still last.
   [[nodiscard]] std::chrono::nanoseconds left() const noexcept {
     return end_ - std::chrono::steady_clock::now();
   }
-  /// Until one of the sockets is ready, or some ms have gone by; what the watch throws is passed on.
+  /// Waits until one of the sockets is ready, or for some ms; what the watch throws is passed on.
   void until_ready(std::span<pollfd> sockets) const;
   void until_ready(const Descriptor& socket, short events) const;
 

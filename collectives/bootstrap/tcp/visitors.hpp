@@ -38,7 +38,7 @@ class Visitors {
  private:
   using List = std::list<Visitor>;
 
-  /// False if there is none that may go.
+  /// Dismisses the visitor that has been quiet longest; returns false if none may be dismissed.
   bool dismiss_the_quietest();
   void count(const Visitor& visitor, Visitor::State state);
 
