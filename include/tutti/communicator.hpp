@@ -263,9 +263,9 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
 
   /// Explains how data may travel between the members, and why not otherwise, in a few lines.
   [[nodiscard]] std::string explain() const;
-  /// How a call that `workload` describes would travel, whose `root` is the index of a member, and whose
-  /// `devices` and `options` are this communicator's, in place where it can be and outside captures: the
-  /// transport and why, the transports refused and why, and what this process's members would do. Several
+  /// Explains how a call that `workload` describes would travel, whose `root` is the index of a member, and
+  /// whose `devices` and `options` are this communicator's, in place where it can be and outside captures:
+  /// the transport and why, the transports refused and why, and what this process's members would do. Several
   /// lines. Moves nothing, and waits for nobody. Throws Error(invalid_argument) for what could not be called,
   /// Error(unsupported) if the transport that `options` ask for cannot carry it.
   [[nodiscard]] std::string explain(const Workload& workload) const;

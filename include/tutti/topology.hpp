@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// How two devices are connected, best first.
+/// The ways in which two devices are connected, best first.
 enum class LinkClass : std::uint8_t {
   self,         ///< the same device
   nvlink,       ///< NVLink or NVSwitch
