@@ -77,8 +77,9 @@ class alignas(cache_line_bytes) CachingAllocator {
   /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
   [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream,
                                 GraphPool graph_pool = GraphPool::none);
-  /// For what is no tensor: memory of its own, which the caller gives back to the device. The device is asked
-  /// for it as often and after the same attempts as for what `allocate` finds nowhere. nullptr if it refuses.
+  /// Returns memory that is no tensor's and not cached, which the caller gives back to the device. The device
+  /// is asked for it as often and after the same attempts as for what `allocate` finds nowhere. nullptr if it
+  /// refuses.
   [[nodiscard]] void* allocate_uncached(std::size_t bytes);
   /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
   /// graph under capture may use it.
@@ -145,10 +146,10 @@ class alignas(cache_line_bytes) CachingAllocator {
     std::optional<MemoryPool> pool;  ///< which it may serve again meanwhile; none: it may be used elsewhere
   };
 
-  /// Whether a request is served from the cache before any events are asked for, which costs more than the
-  /// rest of a hit. All are where nothing waits. Else small ones nearly always are, unless somebody has
-  /// waited for a device since they were asked last: what waits is asked for before the device is asked for
-  /// memory. Large ones never: they would cut blocks that are better kept whole.
+  /// Returns whether a request is served from the cache before any events are asked for, which costs more
+  /// than the rest of a hit. All are where nothing waits. Else small ones nearly always are, unless somebody
+  /// has waited for a device since they were asked last: what waits is asked for before the device is asked
+  /// for memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   /// `allocate`, unwatched.
   [[nodiscard]] Block* take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
@@ -167,7 +168,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   [[nodiscard]] Block* allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
   /// Returns whether so many bytes more may be reserved.
   [[nodiscard]] bool may_reserve(std::size_t bytes);
-  /// Before so many bytes more are reserved: returns what is too much to be cached then.
+  /// Returns to the device what would be too much to be cached once so many bytes more are reserved.
   void collect_garbage(GrowthLock& growth, std::size_t bytes);
   /// Returns whether segments are expandable. Says so once if they should be, and cannot.
   [[nodiscard]] bool can_expand();
@@ -179,7 +180,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   void unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
   /// Frees what observers let go of, waiting for that a while.
   void free_held(GrowthLock& growth) noexcept;
-  /// The same without waiting. Whether one of them holds on for a moment.
+  /// Frees the same without waiting; returns whether one of the observers holds on for a moment.
   bool free_let_go(GrowthLock& growth) noexcept;
   [[nodiscard]] std::size_t held_bytes() const noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, std::size_t held);

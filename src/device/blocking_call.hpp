@@ -9,9 +9,8 @@
 
 namespace tutti {
 
-/// In scope while a call of the library's may block its thread until a device has made progress: what the
-/// mode of `set_sync_debug_mode` asks for happens first. The outermost one of a thread speaks for those
-/// within.
+/// The scope of a call of the library's that may block its thread until a device has made progress. What the
+/// mode of `set_sync_debug_mode` asks for happens first; only the outermost scope of a thread does it.
 class BlockingCall {
  public:
   /// Throws Error(unsupported) in the mode `error`; make it before the call does anything.

@@ -11,8 +11,9 @@ namespace tutti {
 /// is the pool that serves everybody else.
 enum class GraphPool : std::uint64_t { none = 0 };
 
-/// While it exists, the calling thread captures a graph by `Graph::capture`. If several exist, the one that
-/// began last counts, in whatever order they end; those that begin beside `most_open` others do not.
+/// Marks the calling thread as capturing a graph by `Graph::capture`, while the object exists. If several
+/// exist, the one that began last counts, in whatever order they end; those that begin beside `most_open`
+/// others do not.
 class OpenCapture {
  public:
   static constexpr std::size_t most_open = 16;

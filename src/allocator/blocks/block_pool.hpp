@@ -97,8 +97,8 @@ class BlockPool {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
   };
-  /// Where memory would let such a request be served, together with what is cached next to it; nothing if no
-  /// range has room. It is valid until holes change.
+  /// Returns the gap where memory would let such a request be served, together with what is cached next to
+  /// it; nothing if no range has room. It is valid until holes change.
   [[nodiscard]] std::optional<Gap> gap_for(std::size_t requested_bytes, backend::StreamRef stream,
                                            GraphPool graph_pool = GraphPool::none) noexcept;
   /// The gap has memory now. Nothing has changed if it throws.

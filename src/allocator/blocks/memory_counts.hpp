@@ -51,7 +51,7 @@ class MemoryCounts {
 
   /// Returns the total that has been added to each quantity so far.
   [[nodiscard]] const Figures& allocated(MemoryPool pool) noexcept { return of(pool).allocated; }
-  /// What has come since that was `earlier`, and as much has gone, comes and goes `times` times more.
+  /// Counts all that was added since the totals were `earlier`, and was taken away again, `times` times more.
   void repeat_since(const Figures& earlier, MemoryPool pool, std::size_t times) noexcept;
 
   [[nodiscard]] MemoryStats stats() const noexcept;

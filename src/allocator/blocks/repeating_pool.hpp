@@ -46,7 +46,7 @@ class RepeatingPool {
   }
 
  private:
-  /// After so many the books have been seen to be where they were before.
+  /// The number of repeats after which the counts are known to be where they were before.
   static constexpr std::size_t entered_repeats = 2;
 
   [[nodiscard]] Block* take_first(std::size_t requested_bytes, backend::StreamRef stream,

@@ -27,7 +27,7 @@ class SegmentIndex {
   SegmentIndex& operator=(const SegmentIndex&) = delete;
   ~SegmentIndex();
 
-  /// Before anybody asks for it. Throws std::bad_alloc.
+  /// Adds a segment; called before anybody asks for it. Throws std::bad_alloc.
   void add(Segment& segment);
   void remove(const Segment& segment) noexcept;
   /// nullptr if there is none.

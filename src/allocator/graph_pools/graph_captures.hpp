@@ -38,7 +38,7 @@ class GraphCaptures final : public RuntimePart {
   [[nodiscard]] GraphPool pool_of(backend::StreamRef stream) {
     return backend_.is_capturing(stream) ? pool_of_captured(stream) : GraphPool::none;
   }
-  /// While `stream` is being captured: keeps `resource` until the graph, and everything made from it, is
+  /// Keeps `resource`, while `stream` is being captured, until the graph, and everything made from it, is
   /// destroyed, and then lets go of it late, as graphs may be destroyed on threads of the driver's. For
   /// graphs that the library launches, that is once their launches are done.
   void retain(backend::StreamRef stream, std::shared_ptr<void> resource);
@@ -53,14 +53,13 @@ class GraphCaptures final : public RuntimePart {
   std::map<std::uint64_t, std::weak_ptr<GraphResources>> by_capture_;
 };
 
-/// For `streams` of which some are being captured, and which the others are to join. Throws
-/// Error(unsupported), in the name of `function`, if one is a default stream, which cannot: the capture goes
-/// on.
+/// Throws Error(unsupported), in the name of `function`, if one of `streams` is a default stream, which
+/// cannot join the capture that others of them are in. The capture goes on.
 void require_no_default_stream(Runtime& runtime, std::span<const backend::StreamRef> streams,
                                std::string_view function);
 
-/// Where `stream` is being captured: has the graph keep `storage`, whose memory each of its runs uses.
-/// Whether it does.
+/// Has the graph, if `stream` is being captured, keep `storage`, whose memory each of its runs uses.
+/// Returns whether it does.
 [[nodiscard]] bool graph_keeps(Storage& storage, backend::StreamRef stream);
 
 }  // namespace tutti

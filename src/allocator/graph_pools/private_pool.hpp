@@ -36,7 +36,7 @@ class PrivatePool {
   [[nodiscard]] const Runtime& runtime() const noexcept { return runtime_; }
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
 
-  /// What captures of the device with this pool take that are told of no stream: always the same one, as
+  /// Returns the stream of captures of the device with this pool that are given none: always the same one, as
   /// memory is cached for the stream that it was used on.
   [[nodiscard]] Stream capture_stream(int device);
 
