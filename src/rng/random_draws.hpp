@@ -35,7 +35,7 @@ class RandomDraws {
   RandomDraws& operator=(const RandomDraws&) = delete;
   ~RandomDraws() { clear(); }
 
-  /// The arguments of a `RandomFill` that say where its random numbers begin.
+  /// The place in the random numbers at which a `RandomFill` begins.
   struct Place {
     const std::uint64_t* state = nullptr;
     std::uint64_t offset = 0;

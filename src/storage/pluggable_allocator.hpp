@@ -80,13 +80,13 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   [[nodiscard]] bool decide_for_native() noexcept;
   [[nodiscard]] void* call_alloc(int device, std::size_t bytes, backend::StreamRef stream);
   void call_free(void* address, std::size_t bytes, int device, backend::StreamRef stream) noexcept;
-  /// What the functions have given, on its way back once it is destroyed.
+  /// Returns memory that the functions gave, which goes back to them when the result is destroyed.
   [[nodiscard]] OneFreed taken(int device, std::size_t bytes, backend::StreamRef stream, void*& address);
   /// Frees the memory at once or, if a graph that is being captured may use it, when that graph is gone.
   void let_go(OneFreed&& freed) noexcept;
-  /// Keeps the memory for a graph if one may use it; returns whether one may.
+  /// Keeps the memory for a graph that may use it; returns whether it has.
   [[nodiscard]] bool is_kept(OneFreed& freed) noexcept;
-  /// Delays the free if streams that use the memory are being captured; returns whether any are.
+  /// Delays the free if streams that use the memory are being captured; returns whether it has.
   [[nodiscard]] bool is_delayed(OneFreed& freed) noexcept;
 
   Runtime& runtime_;

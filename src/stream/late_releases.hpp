@@ -45,7 +45,7 @@ class LateReleases final : public RuntimePart {
     return release_some();
   }
   [[nodiscard]] bool has_any() const noexcept { return has_any_.load(std::memory_order_acquire); }
-  /// While `stream` is being captured: keeps `resource` until the graph, and everything made from it, is
+  /// Keeps `resource`, while `stream` is being captured, until the graph, and everything made from it, is
   /// destroyed, and then lets go of it late, as graphs may be destroyed on threads of the driver's.
   void retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource);
 

@@ -22,7 +22,8 @@ class VirtualMachineControl {
   [[nodiscard]] virtual std::uint64_t operations_enqueued() const = 0;
   virtual void set_interleaving_seed(std::optional<std::uint64_t> seed) = 0;
   [[nodiscard]] virtual std::optional<std::uint64_t> interleaving_seed() const = 0;
-  /// Whether calls that queue a kernel return only when it has ended, as they do on GPUs under some tools.
+  /// Sets whether calls that queue a kernel return only when it has ended, as they do on GPUs under some
+  /// tools.
   virtual void set_blocking_launches(bool block) = 0;
   virtual void launch(StreamRef stream, std::string_view name,
                       std::span<const virtual_devices::Access> accesses,

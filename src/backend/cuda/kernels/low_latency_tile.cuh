@@ -216,7 +216,7 @@ struct LineWait {
   TeamWait team;
 };
 
-/// What a lane has to know of a tile of the second half besides the data that arrive. All of it is in the
+/// The data that a lane needs of a tile of the second half besides the data that arrive. All of it is in the
 /// table, so it can be found before the wait.
 struct Get {
   static constexpr std::uint32_t inputs_at_hand = 2;  // more would not stay in registers
