@@ -124,7 +124,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   void finish_pending();
   [[nodiscard]] MemoryStats stats();
   [[nodiscard]] std::vector<MemorySegment> snapshot();
-  /// Both at one moment, whatever other threads do.
+  /// The statistics and the segments of one moment, whatever other threads do.
   struct Books {
     MemoryStats stats;
     std::vector<MemorySegment> segments;

@@ -36,7 +36,7 @@ class Runtime {
  public:
   /// The runtime; creates it on first use. Thread-safe; one atomic load once created.
   [[nodiscard]] static Runtime& get();
-  /// nullptr before first use.
+  /// Returns nullptr before first use.
   [[nodiscard]] static Runtime* get_if_initialized() noexcept;
   /// Returns how many devices the runtime has or, before first use, will have. Creates it only if that cannot
   /// be told otherwise. 0 where `get` would throw Error(unsupported).
@@ -51,7 +51,7 @@ class Runtime {
   ~Runtime();
 
   [[nodiscard]] backend::Backend& backend() noexcept { return *backend_; }
-  /// nullptr on GPUs.
+  /// Returns nullptr on GPUs.
   [[nodiscard]] backend::VirtualMachineControl* virtual_machine() noexcept { return control_; }
   [[nodiscard]] int device_count() const noexcept { return device_count_; }
   /// Different for every runtime of the process: tells thread-local state of an earlier one.

@@ -49,7 +49,7 @@ class LaunchableGraph {
   /// own streams, which live as long; by an event behind the last launch, where one is needed anyway or a
   /// stream is the user's.
   void remember(backend::StreamRef queue);
-  /// nullptr if the graph draws no random numbers.
+  /// Returns nullptr if the graph draws no random numbers.
   [[nodiscard]] RandomDraws* random_draws() const;
 
   ForkMark fork_mark_;

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// Those of the backend. Throws Error(unsupported) if it has none.
+/// Returns the code calls of the backend. Throws Error(unsupported) if it has none.
 [[nodiscard]] backend::CodeCalls& code_calls_of(backend::Backend& backend);
 
 /// Returns `code` compiled for `device` and loaded there: compiles it now if nobody in this process has

@@ -58,7 +58,7 @@ class JitCombination {
 
 /// The combination of an operation.
 struct ReduceOpAccess {
-  /// nullptr of those that are not compiled.
+  /// Returns nullptr for operations that are not compiled.
   [[nodiscard]] static const JitCombination* combination(const ReduceOp& operation) noexcept {
     return operation.combination_.get();
   }

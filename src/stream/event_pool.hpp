@@ -78,7 +78,7 @@ class PooledEvent {
 
   /// The pool is gone, and has taken the event with it.
   void forget() noexcept { handle_ = nullptr; }
-  /// nullptr if there is none.
+  /// Returns the handle, nullptr if there is none.
   [[nodiscard]] backend::EventHandle handle() const noexcept { return handle_; }
 
  private:

@@ -27,7 +27,7 @@ class LateReleases final : public RuntimePart {
     std::vector<backend::StreamRef> streams;  ///< those whose work queued so far comes first
     std::vector<PooledEvent> marks;           ///< recorded by its owner: these come first, too
   };
-  /// Made by its owner beforehand, so that to hand it over takes no memory.
+  /// A list that its owner makes beforehand, so that handing it over allocates nothing.
   using ReleaseList = std::list<One>;
 
   explicit LateReleases(Runtime& runtime);

@@ -27,7 +27,7 @@ class FreeBlocks {
   void make_room();
   void insert(Block& block) noexcept;
   void remove(Block& block) noexcept;
-  /// All blocks of `other`, which is left empty.
+  /// Takes all blocks of `other`, which is left empty.
   void take_all(FreeBlocks& other) noexcept;
   /// The smallest block of at least `bytes` bytes, nullptr if there is none. It stays where it is.
   [[nodiscard]] Block* best_fit(std::size_t bytes) const noexcept;

@@ -39,7 +39,7 @@ class RepeatingPool {
     block.is_raw = false;
     block.state = BlockState::awaiting_free;
   }
-  /// All other calls, with books that are up to date.
+  /// Gives access to all other calls of the pool, with counts that are up to date.
   [[nodiscard]] BlockPool* operator->() noexcept {
     end_repeats();
     return &pool_;

@@ -30,7 +30,7 @@ class SegmentIndex {
   /// Adds a segment; called before anybody asks for it. Throws std::bad_alloc.
   void add(Segment& segment);
   void remove(const Segment& segment) noexcept;
-  /// nullptr if there is none.
+  /// Returns the segment of the address, nullptr if there is none.
   [[nodiscard]] Segment* find(const void* address) const noexcept;
 
  private:
