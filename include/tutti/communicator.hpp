@@ -220,13 +220,13 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   void send(const Tensor& tensor, int to, StreamList streams = {});
   /// `out` becomes what member `from` sends to the local member on whose device it lies.
   void recv(const Tensor& out, int from, StreamList streams = {});
-  /// Both at once. Member numbers may be those of one member or of two.
+  /// Sends and receives at once. Member numbers may be those of one member or of two.
   void sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams = {});
   /// Sends and receives on current streams. Returns the received tensor: dense, on the device of `tensor`, of
   /// its sizes and element type, as those of what `from` sends have to be.
   [[nodiscard]] Tensor sendrecv(const Tensor& tensor, int to, int from);
-  /// Any number of messages at once. Those between members of one process, and of a member to itself, have
-  /// both sides in one batch. No `out` overlaps another tensor of the batch.
+  /// Sends and receives any number of messages at once. Those between members of one process, and of a member
+  /// to itself, have both sides in one batch. No `out` overlaps another tensor of the batch.
   void batch_send_recv(ListOf<Message> messages, StreamList streams = {});
 
   /// Binds calls of this communicator to their operands, to be started many times (a term of MPI-4): those

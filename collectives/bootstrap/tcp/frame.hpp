@@ -67,7 +67,7 @@ struct Line {
                                   const Wait& wait);
 /// Makes the header of so many bytes.
 [[nodiscard]] Header header_of(std::size_t length);
-/// These send what can be sent at once: who does not read misses it. Nothing may follow half a note.
+/// These functions send only what can be sent without waiting. Nothing may follow half a note.
 void send_failure(const Descriptor& socket, ErrorCode code, std::string_view message);
 Progress send_note(const Descriptor& socket, std::string_view text);
 

@@ -60,7 +60,7 @@ class Visitor {
   [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
   /// Returns when the other end last sent something or, if it has not, connected.
   [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
-  /// These two are for one who was admitted.
+  /// These two functions are for a visitor that was admitted.
   [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }
   [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
 
