@@ -43,10 +43,10 @@ void set_exchanged(TeamCall& call, const MemberOperands& inputs, const MemberOpe
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
       const Tensor& input = inputs[i][t];
-      call.set_input(i, t, input, inputs.name("inputs", i, t));
-      call.set_output(i, t, out[i][t], out.name("out", i, t));
+      call.operands().set_input(i, t, input, inputs.name("inputs", i, t));
+      call.operands().set_output(i, t, out[i][t], out.name("out", i, t));
       if (input.numel() > 0 && input.is_contiguous() && input.data() == out[i][t].data())
-        call.set_in_place(i, t);
+        call.operands().set_in_place(i, t);
     }
   }
 }
@@ -55,9 +55,9 @@ void set_exchanged(TeamCall& call, const MemberOperands& inputs, const MemberOpe
 /// elements in all as that member's tensor.
 void check_sizes(const TeamCall& call, const SizeLists& sizes, std::string_view argument, TensorList tensors,
                  std::string_view tensors_argument) {
-  call.one_per_member(sizes.size(), argument);
+  call.checks().one_per_member(sizes.size(), argument);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const std::int64_t total = call.check_part_sizes(sizes[i], Name(argument, i));
+    const std::int64_t total = call.checks().part_sizes(sizes[i], Name(argument, i));
     if (tensors[i].numel() != total) {
       call.arguments().fail("{} has {} elements, expected {}: as many as {} in all",
                             Name(tensors_argument, i), tensors[i].numel(), total, Name(argument, i));
@@ -138,8 +138,8 @@ void set_parts(Request& request, const ToldSizes& sizes, std::size_t members, st
 }  // namespace
 
 void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
-  call.check_alike(inputs, "inputs", Likeness::elements);
-  call.one_per_member(out.size(), "out");
+  call.checks().alike(inputs, "inputs", Likeness::elements);
+  call.checks().one_per_member(out.size(), "out");
   for (std::size_t t = 0; t < inputs[0].size(); ++t) {
     const std::int64_t elements = inputs[0][t].numel();
     if (elements % static_cast<std::int64_t>(call.members()) != 0) {
@@ -155,7 +155,7 @@ void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperan
     for (std::size_t t = 0; t < out[i].size(); ++t) {
       const Tensor& like = inputs[0][t];
       const Name name = out.name("out", i, t);
-      call.on_member(out[i][t], name, i);
+      call.checks().on_member(out[i][t], name, i);
       call.arguments().same_dtype(out[i][t], name, like.dtype(), inputs.name("inputs", 0, t));
       if (out[i][t].numel() != like.numel()) {
         call.arguments().fail("{} has {} elements, expected {} as {}", name, out[i][t].numel(), like.numel(),
@@ -172,12 +172,12 @@ void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperan
 
 void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
                 const SizeLists& out_sizes) {
-  call.one_per_member(inputs.size(), "inputs");
-  call.one_per_member(out.size(), "out");
+  call.checks().one_per_member(inputs.size(), "inputs");
+  call.checks().one_per_member(out.size(), "out");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.on_member(inputs[i], Name("inputs", i), i);
+    call.checks().on_member(inputs[i], Name("inputs", i), i);
     call.arguments().same_dtype(inputs[i], Name("inputs", i), inputs[0].dtype(), Name("inputs", 0));
-    call.on_member(out[i], Name("out", i), i);
+    call.checks().on_member(out[i], Name("out", i), i);
     call.arguments().same_dtype(out[i], Name("out", i), inputs[0].dtype(), Name("inputs", 0));
     call.arguments().writable(out[i], Name("out", i));
   }
@@ -197,7 +197,8 @@ void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLis
   const MemberOperands given = MemberOperands::one_each(inputs);
   const MemberOperands written = MemberOperands::one_each(out);
   for (std::size_t i = 0; i < call.locals(); ++i) check_overlaps(call, given, written, i);
-  call.begin_all_to_all(inputs[0].dtype());
+  call.signature().has_sizes = true;
+  call.begin(0, inputs[0].dtype());  // no other rank knows the lengths
   set_exchanged(call, given, written);
   ToldSizes sizes(call.membership());
   for (std::size_t local = 0; local < call.locals(); ++local)

@@ -84,7 +84,7 @@ std::vector<Told> hear_of(TeamContext& context, CollectiveForm form, const Named
   std::vector<Told> mine;
   if (const std::optional<std::size_t> local = call.local_of(call.root())) {
     for (std::size_t t = 0; t < tensors.tensors.size(); ++t) {
-      call.on_member(tensors.tensors[t], tensors.name(t), *local);
+      call.checks().on_member(tensors.tensors[t], tensors.name(t), *local);
       mine.emplace_back(tensors.tensors[t]);
     }
   }
@@ -129,7 +129,7 @@ using ResultLists = std::vector<std::vector<Tensor>>;
 ResultLists made_like(TeamContext& context, CollectiveForm form, const ReduceOp& op,
                       const MemberOperands& inputs) {
   TeamCall call(context, form, {});
-  call.one_per_member(inputs.size(), "inputs");
+  call.checks().one_per_member(inputs.size(), "inputs");
   call.join_capture();
   ResultLists out(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -145,7 +145,7 @@ std::vector<Tensor> made_for_root(TeamContext& context, CollectiveForm form, con
                                   const MemberOperands& inputs, int root) {
   TeamCall call(context, form, {});
   call.set_root(root);
-  call.one_per_member(inputs.size(), "inputs");
+  call.checks().one_per_member(inputs.size(), "inputs");
   call.join_capture();
   ResultLists out(inputs.size());
   const std::optional<std::size_t> owner = call.local_of(call.root());
@@ -164,8 +164,8 @@ std::vector<Tensor> made_for_root(TeamContext& context, CollectiveForm form, con
 std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs, const std::vector<std::int64_t>& sizes,
                                                   std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::all_gather, {});
-  call.one_per_member(inputs.size(), "inputs");
-  const std::int64_t total = call.check_part_sizes(sizes, "sizes");
+  call.checks().one_per_member(inputs.size(), "inputs");
+  const std::int64_t total = call.checks().part_sizes(sizes, "sizes");
   call.join_capture();
   std::vector<Tensor> out;
   for (const Tensor& input : inputs) out.push_back(resized(total, dim, input));
@@ -178,8 +178,8 @@ std::vector<Tensor> CommunicatorCollectives::made(const ReduceOp& op, TensorList
                                                   const std::vector<std::int64_t>& sizes,
                                                   std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, {});
-  call.one_per_member(inputs.size(), "inputs");
-  static_cast<void>(call.check_part_sizes(sizes, "sizes"));
+  call.checks().one_per_member(inputs.size(), "inputs");
+  static_cast<void>(call.checks().part_sizes(sizes, "sizes"));
   call.join_capture();
   std::vector<Tensor> out;
   for (const Tensor& input : inputs)
@@ -193,12 +193,12 @@ std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs,
                                                   ListOf<std::vector<std::int64_t>> input_sizes,
                                                   ListOf<std::vector<std::int64_t>> out_sizes) {
   TeamCall call(*impl_->context, Collective::all_to_all, {});
-  call.one_per_member(inputs.size(), "inputs");
-  call.one_per_member(out_sizes.size(), "out_sizes");
+  call.checks().one_per_member(inputs.size(), "inputs");
+  call.checks().one_per_member(out_sizes.size(), "out_sizes");
   call.join_capture();
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    out.push_back(flat(call.check_part_sizes(out_sizes[i], Name("out_sizes", i)), inputs[i]));
+    out.push_back(flat(call.checks().part_sizes(out_sizes[i], Name("out_sizes", i)), inputs[i]));
   collectives::all_to_all(call, inputs, out, input_sizes, out_sizes);
   return out;
 }
@@ -289,12 +289,12 @@ Tensor CommunicatorCollectives::gather_with_sizes(TensorList tensors, int root, 
     owner = call.local_of(call.root());
     std::vector<Tensor> memory;
     const TensorList parts = collectives::as_vectors(tensors, memory);
-    const int along = call.check_parts(MemberOperands::one_each(parts), "tensors", dim);
+    const int along = call.checks().parts(MemberOperands::one_each(parts), "tensors", dim);
     std::int64_t mine = 0;
     for (const Tensor& part : parts) mine += part.size(along);
     sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
     sizes[static_cast<std::size_t>(along)] = 1;
-    call.set_alike(parts[0].dtype(), sizes, along);
+    call.signature().set_alike(parts[0].dtype(), sizes, along);
     transport::team::TeamExchange exchange(context.team(), call.post_without_work());
     const std::vector<std::int64_t> lengths = transport::team::gather(exchange, mine);
     sizes[static_cast<std::size_t>(along)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});

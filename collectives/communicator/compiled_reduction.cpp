@@ -37,19 +37,19 @@ class CompiledReduction {
     }
     for (std::size_t i = 0; i < out.size(); ++i) {
       for (std::size_t t = 0; t < out[i].size(); ++t) {
-        if (out[i][t].defined()) call.check_dense_in_capture(out[i][t], out.name("out", i, t), i);
+        if (out[i][t].defined()) call.operands().check_dense_in_capture(out[i][t], out.name("out", i, t), i);
       }
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       for (std::size_t t = 0; t < inputs[i].size(); ++t)
-        inputs_[i].push_back(as_flat(call.dense(inputs[i][t], inputs.name("inputs", i, t))));
+        inputs_[i].push_back(as_flat(call.operands().dense(inputs[i][t], inputs.name("inputs", i, t))));
     }
   }
 
   void run(const CompiledStep& step) {
     call_.begin_step(step.request, elements_of(step), inputs_[0][step.first].dtype());
-    call_.show_list(std::span(inputs_[0]).subspan(step.first, step.columns));
-    if (!parts_.elements.empty()) call_.show_parts(parts_.elements);
+    call_.signature().show_list(std::span(inputs_[0]).subspan(step.first, step.columns));
+    if (!parts_.elements.empty()) call_.signature().show_parts(parts_.elements);
     step.kind == CompiledStep::Kind::spread ? spread(step) : bring(step);
   }
 
@@ -79,8 +79,8 @@ class CompiledReduction {
   }
   /// Has the memory stay that results are written to, here and by `finish`.
   void keep(std::size_t local, std::size_t column) {
-    call_.keep(result(local, column), local);
-    if (!out_[local][column].is_contiguous()) call_.keep(out_[local][column], local);
+    call_.operands().keep(result(local, column), local);
+    if (!out_[local][column].is_contiguous()) call_.operands().keep(out_[local][column], local);
   }
   /// Queues the copy to an output that is not dense.
   void finish(std::size_t local, std::size_t column) {
@@ -90,8 +90,8 @@ class CompiledReduction {
 
   /// Sets an input, or a copy of it with one part behind the other.
   void set_input(std::size_t local, std::size_t k, const Tensor& input) {
-    if (parts_.rows > 1) return call_.set_input_whole(local, input, "inputs", parts_);
-    call_.set_input(local, k, input, "inputs");
+    if (parts_.rows > 1) return call_.operands().set_input_whole(local, input, "inputs", parts_);
+    call_.operands().set_input(local, k, input, "inputs");
   }
 
   /// Brings operands to who combines them, which is done behind it.
@@ -106,7 +106,7 @@ class CompiledReduction {
                                        : share_of(step, k, i);
         operands[i].push_back(memory(each * call_.members(), input.dtype(), i));
         set_input(i, k, input);
-        call_.set_output(i, k, operands[i].back(), "out");
+        call_.operands().set_output(i, k, operands[i].back(), "out");
         if (share_of(step, k, i) > 0) keep(i, step.first + k);
       }
     }
@@ -140,8 +140,8 @@ class CompiledReduction {
         const Tensor& whole = result(i, step.first + k);
         const auto start = static_cast<std::int64_t>(step.start_of(k, call_.first_local() + i));
         const auto share = static_cast<std::int64_t>(share_of(step, k, i));
-        call_.set_input(i, k, whole.narrow(0, start, share), "inputs");
-        call_.set_output(i, k, whole, "out");
+        call_.operands().set_input(i, k, whole.narrow(0, start, share), "inputs");
+        call_.operands().set_output(i, k, whole, "out");
         keep(i, step.first + k);
       }
     }

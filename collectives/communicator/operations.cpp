@@ -27,19 +27,19 @@ void set_operation(TeamCall& call, const ReduceOp& operation, std::span<const Te
 template <class WantsOutput>
 void check_reduced_operands(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                             const MemberOperands& out, WantsOutput wants_output) {
-  call.check_alike(inputs, "inputs");
+  call.checks().alike(inputs, "inputs");
   set_operation(call, operation, inputs[0]);
   // Members that want none may be left out behind the others.
-  if (out.size() > inputs.size()) call.one_per_member(out.size(), "out");
+  if (out.size() > inputs.size()) call.checks().one_per_member(out.size(), "out");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!wants_output(i)) continue;
-    if (out.size() <= i) call.one_per_member(out.size(), "out");
+    if (out.size() <= i) call.checks().one_per_member(out.size(), "out");
     if (out[i].size() != inputs[0].size()) {
       call.arguments().fail("out[{}] has {} tensors, expected {} as inputs[0]", i, out[i].size(),
                             inputs[0].size());
     }
     for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.check_output(out[i][t], out.name("out", i, t), i, inputs[0][t], inputs.name("inputs", 0, t));
+      call.checks().output(out[i][t], out.name("out", i, t), i, inputs[0][t], inputs.name("inputs", 0, t));
     }
     const Named given = inputs.named("inputs", i);
     const Named outputs = out.named("out", i);
@@ -57,8 +57,8 @@ void reduce_whole(TeamCall& call, const ReduceOp& operation, const MemberOperand
   call.begin(inputs[0]);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
-      call.set_input(i, t, inputs[i][t], inputs.name("inputs", i, t));
-      if (wants_output(i)) call.set_output(i, t, out[i][t], out.name("out", i, t));
+      call.operands().set_input(i, t, inputs[i][t], inputs.name("inputs", i, t));
+      if (wants_output(i)) call.operands().set_output(i, t, out[i][t], out.name("out", i, t));
     }
   }
   call.run();
@@ -66,7 +66,7 @@ void reduce_whole(TeamCall& call, const ReduceOp& operation, const MemberOperand
 
 void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                    const MemberOperands& out) {
-  call.one_per_member(out.size(), "out");
+  call.checks().one_per_member(out.size(), "out");
   reduce_whole(call, operation, inputs, out, [](std::size_t) { return true; });
 }
 
@@ -74,7 +74,7 @@ void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperan
 
 void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root) {
   call.set_root(root);
-  call.check_alike(tensors, "tensors");
+  call.checks().alike(tensors, "tensors");
   const std::optional<std::size_t> source = call.local_of(call.root());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (source == i) continue;
@@ -88,9 +88,9 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
     for (std::size_t t = 0; t < tensors[i].size(); ++t) {
       const Name name = tensors.name("tensors", i, t);
       if (source == i) {
-        call.set_input(i, t, tensors[i][t], name);
+        call.operands().set_input(i, t, tensors[i][t], name);
       } else {
-        call.set_output(i, t, tensors[i][t], name);
+        call.operands().set_output(i, t, tensors[i][t], name);
       }
     }
   }
@@ -99,7 +99,7 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
 
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root) {
   call.set_root(root);
-  call.check_alike(out, "out");
+  call.checks().alike(out, "out");
   const std::span<const Tensor> tensors = source.tensors;
   const std::optional<std::size_t> owner = call.local_of(call.root());
   if (owner) {
@@ -109,7 +109,7 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
                             own.size(), Name("out", *owner));
     }
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      call.on_member(tensors[t], source.name(t), *owner);
+      call.checks().on_member(tensors[t], source.name(t), *owner);
       call.arguments().same_dtype(tensors[t], source.name(t), own[t].dtype(), out.name("out", *owner, t));
       call.arguments().same_sizes(tensors[t], source.name(t), own[t].sizes(), out.name("out", *owner, t));
     }
@@ -124,9 +124,9 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
   call.begin(out[0]);
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.set_output(i, t, out[i][t], out.name("out", i, t));
+      call.operands().set_output(i, t, out[i][t], out.name("out", i, t));
       if (owner != i) continue;
-      call.set_input(i, t, tensors[t], source.name(t));
+      call.operands().set_input(i, t, tensors[t], source.name(t));
     }
   }
   call.run();
@@ -148,7 +148,7 @@ void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
 
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out, const std::optional<PartSizes>& sizes) {
-  call.check_alike(inputs, "inputs", sizes && sizes->dim ? Likeness::sizes : Likeness::elements);
+  call.checks().alike(inputs, "inputs", sizes && sizes->dim ? Likeness::sizes : Likeness::elements);
   set_operation(call, operation, inputs[0]);
   PartsAndWholes operands(call, inputs, out, PartsAndWholes::Wholes::inputs, sizes);
   operands.check();

@@ -24,9 +24,9 @@ void PartsAndWholes::check() {
   if (sizes_) {
     check_parts();
   } else {
-    call_.check_alike(parts_, parts_name_, Likeness::elements);
+    call_.checks().alike(parts_, parts_name_, Likeness::elements);
   }
-  call_.one_per_member(wholes_.size(), wholes_name_);
+  call_.checks().one_per_member(wholes_.size(), wholes_name_);
   for (std::size_t i = 0; i < out_.size(); ++i) {
     check_count(i);
     for (std::size_t t = 0; t < parts_[0].size(); ++t) check_whole(i, t);
@@ -37,15 +37,15 @@ void PartsAndWholes::check() {
 }
 
 void PartsAndWholes::check_parts() {
-  call_.one_per_member(parts_.size(), parts_name_);
-  total_ = call_.check_part_sizes(sizes_->sizes, "sizes");
+  call_.checks().one_per_member(parts_.size(), parts_name_);
+  total_ = call_.checks().part_sizes(sizes_->sizes, "sizes");
   elements_.assign(sizes_->sizes.begin(), sizes_->sizes.end());
   in_rows_.elements = elements_;
   if (sizes_->dim) return check_parts_along(*sizes_->dim);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Tensor& part = parts_[i][0];
     const Name name = parts_.name(parts_name_, i, 0);
-    call_.on_member(part, name, i);
+    call_.checks().on_member(part, name, i);
     call_.arguments().same_dtype(part, name, parts_[0][0].dtype(), parts_.name(parts_name_, 0, 0));
     const std::size_t member = call_.first_local() + i;
     if (part.numel() != elements_[member]) {
@@ -56,7 +56,7 @@ void PartsAndWholes::check_parts() {
 }
 
 void PartsAndWholes::check_parts_along(int dim) {
-  along_ = call_.check_parts(parts_, parts_name_, dim);
+  along_ = call_.checks().parts(parts_, parts_name_, dim);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::size_t member = call_.first_local() + i;
     const std::int64_t size = parts_[i][0].size(*along_);
@@ -78,7 +78,7 @@ void PartsAndWholes::check_parts_along(int dim) {
   if (total_ == 0 || unit == 0) in_rows_.rows = 1;
   std::vector<std::int64_t> of_whole(first.sizes().begin(), first.sizes().end());
   of_whole[at] = total_;
-  call_.set_alike(first.dtype(), of_whole, *along_);
+  call_.signature().set_alike(first.dtype(), of_whole, *along_);
 }
 
 bool PartsAndWholes::is_in_place(const Tensor& part, const Tensor& whole, std::size_t local) const {
@@ -104,7 +104,7 @@ void PartsAndWholes::check_whole(std::size_t i, std::size_t t) const {
   const Name name = wholes_.name(wholes_name_, i, t);
   const Name part_name = parts_.name(parts_name_, 0, t);
   if (along_) return check_whole_along(whole, name, i);
-  call_.on_member(whole, name, i);
+  call_.checks().on_member(whole, name, i);
   call_.arguments().same_dtype(whole, name, part.dtype(), part_name);
   if (sizes_) {
     if (whole.numel() == total_) return;
@@ -123,7 +123,7 @@ void PartsAndWholes::check_whole(std::size_t i, std::size_t t) const {
 }
 
 void PartsAndWholes::check_whole_along(const Tensor& whole, const Name& name, std::size_t i) const {
-  call_.check_like_part(whole, name, i, parts_[0][0], parts_.name(parts_name_, 0, 0), *along_);
+  call_.checks().like_part(whole, name, i, parts_[0][0], parts_.name(parts_name_, 0, 0), *along_);
   if (whole.size(*along_) == total_) return;
   call_.arguments().fail("{} has size {} along dimension {}, expected {}: as sizes in all", name,
                          whole.size(*along_), *along_, total_);
@@ -181,14 +181,16 @@ void PartsAndWholes::set() {
 
 void PartsAndWholes::set_input(std::size_t i, std::size_t t) {
   const Name name = inputs_.name("inputs", i, t);
-  if (are_in_rows() && &wholes_ == &inputs_) return call_.set_input_whole(i, inputs_[i][t], name, in_rows_);
-  call_.set_input(i, t, inputs_[i][t], name);
+  if (are_in_rows() && &wholes_ == &inputs_)
+    return call_.operands().set_input_whole(i, inputs_[i][t], name, in_rows_);
+  call_.operands().set_input(i, t, inputs_[i][t], name);
 }
 
 void PartsAndWholes::set_output(std::size_t i, std::size_t t) {
   const Name name = out_.name("out", i, t);
-  if (are_in_rows() && &wholes_ == &out_) return call_.set_output_whole(i, out_[i][t], name, in_rows_);
-  call_.set_output(i, t, out_[i][t], name);
+  if (are_in_rows() && &wholes_ == &out_)
+    return call_.operands().set_output_whole(i, out_[i][t], name, in_rows_);
+  call_.operands().set_output(i, t, out_[i][t], name);
 }
 
 }  // namespace tutti::collectives

@@ -24,14 +24,14 @@ void scatter_or_gather(TeamCall& call, const Named& whole_named, const Named& pa
   const Tensor& whole = whole_named.tensors.front();
   const std::span<const Tensor> parts = parts_named.tensors;
   const auto part_name = [&](std::size_t local) { return Name(parts_named.argument, local); };
-  const int along = call.check_parts(MemberOperands::one_each(parts), parts_named.argument, dim);
+  const int along = call.checks().parts(MemberOperands::one_each(parts), parts_named.argument, dim);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (apart) call.arguments().writable(parts[i], part_name(i));
-    call.set_length(i, static_cast<std::uint64_t>(parts[i].size(along)));
+    call.signature().lengths[i] = static_cast<std::uint64_t>(parts[i].size(along));
   }
   const std::optional<std::size_t> owner = call.local_of(call.root());
   if (owner) {
-    call.check_like_part(whole, whole_named.argument, *owner, parts[0], part_name(0), along);
+    call.checks().like_part(whole, whole_named.argument, *owner, parts[0], part_name(0), along);
     if (!apart) call.arguments().writable(whole, whole_named.argument);
     require_disjoint(call.arguments(), std::span(apart ? &whole_named : &parts_named, 1),
                      std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
@@ -50,10 +50,11 @@ void scatter_or_gather(TeamCall& call, const Named& whole_named, const Named& pa
   sizes[static_cast<std::size_t>(along)] = 1;
   std::uint64_t elements = 1;
   for (const std::int64_t size : sizes) elements *= static_cast<std::uint64_t>(size);
-  call.set_alike(parts[0].dtype(), sizes, along);
+  call.signature().set_alike(parts[0].dtype(), sizes, along);
   call.begin(elements, parts[0].dtype());
   const auto set = [&](bool is_input, std::size_t local, const Tensor& tensor, const Name& name) {
-    is_input ? call.set_input(local, 0, tensor, name) : call.set_output(local, 0, tensor, name);
+    is_input ? call.operands().set_input(local, 0, tensor, name)
+             : call.operands().set_output(local, 0, tensor, name);
   };
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], part_name(i));
   if (owner) set(apart, *owner, whole, whole_named.argument);

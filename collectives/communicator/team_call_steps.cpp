@@ -21,13 +21,8 @@ void TeamCall::run_steps(const std::function<void()>& steps) {
 
 void TeamCall::begin_step(const Request& request, std::uint64_t elements, DType dtype) {
   request_ = request;
-  operands_.operation = {};  // what is combined is so behind the step
-  inputs_.clear();
-  outputs_.clear();
-  stand_ins_.clear();
-  wholes_.clear();
-  in_place_.clear();
-  kept_.clear();
+  context_.scratch().operands.operation = {};  // what is combined is so behind the step
+  operands_.clear();
   signature_.dtype = dtype;
   signature_.elements = elements;
   signature_.shape = shape_of_call_;

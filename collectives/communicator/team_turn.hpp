@@ -14,6 +14,7 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -36,6 +37,21 @@ class TeamTurn {
 
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
   [[nodiscard]] Runtime& runtime() const noexcept { return context_.runtime(); }
+  [[nodiscard]] const transport::team::Membership& membership() const { return team_.membership(); }
+  [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
+  [[nodiscard]] std::size_t first_local() const noexcept { return team_.membership().first_local(); }
+  [[nodiscard]] std::size_t members() const noexcept { return team_.membership().member_count(); }
+  /// Returns this process's position of a member, if it is local.
+  [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
+    return team_.membership().is_local(member) ? std::optional(member - first_local()) : std::nullopt;
+  }
+  [[nodiscard]] Device device_of(std::size_t local) const { return context_.devices()[local]; }
+  [[nodiscard]] backend::StreamRef stream_of(std::size_t local) const { return streams_[local]; }
+  /// Returns true if a local member's current stream is being captured.
+  [[nodiscard]] bool is_in_capture() const {
+    return std::ranges::any_of(
+        streams_, [this](backend::StreamRef stream) { return runtime().backend().is_capturing(stream); });
+  }
   /// Joins the capture, if one of the streams is in one, before results are allocated: their memory is the
   /// graph's.
   void join_capture() { context_.launcher().join_capture(streams_); }

@@ -108,7 +108,7 @@ void require_alike(Communicator& communicator, std::string_view function, InCapt
     if (in_capture == InCapture::uncompared) return;
     arguments.unsupported("the current stream is being captured");
   }
-  call.set_purpose(function);
+  call.signature().set_purpose(function);
   TeamExchange exchange(context.team(), call.post_without_work());
   const std::uint64_t mine = refusal == nullptr ? given.hash() : 0;
   const std::vector<std::uint64_t> hashes = gather(exchange, mine);

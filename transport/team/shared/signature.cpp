@@ -65,6 +65,30 @@ void Signature::set_text(std::string_view shown, std::string_view text) noexcept
     operation = mix(operation, static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
 }
 
+void Signature::show_list(std::span<const Tensor> list) noexcept {
+  hide_sizes();
+  if (list.size() < 2) return;
+  for (const Tensor& tensor : list.first(std::min(list.size(), most_sizes + 1)))
+    show_tensor(static_cast<std::uint64_t>(tensor.numel()), tensor.dtype());
+}
+
+void Signature::show_parts(std::span<const std::int64_t> elements_of_parts) noexcept {
+  has_sizes = true;
+  hide_sizes();
+  for (const std::int64_t size : elements_of_parts) show_size(static_cast<std::uint64_t>(size));
+}
+
+void Signature::set_alike(DType type, std::span<const std::int64_t> dimensions, int along) noexcept {
+  dtype = type;
+  dim = static_cast<std::int16_t>(along);
+  size_count = 0;
+  for (const std::int64_t size : dimensions) {
+    add_to_shape(static_cast<std::uint64_t>(size));
+    show_size(static_cast<std::uint64_t>(size));
+  }
+  dims = static_cast<std::uint8_t>(std::min(dimensions.size(), most_sizes));
+}
+
 void Signature::set_operation(const ReduceOp& reduction) {
   reduce_kind = reduction.kind();
   const std::vector<double>& factors = reduction.factors();

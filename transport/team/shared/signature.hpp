@@ -5,6 +5,7 @@
 #include "tutti/collective.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/reduce_op.hpp"
+#include "tutti/tensor.hpp"
 
 #include <array>
 #include <cstddef>
@@ -67,6 +68,12 @@ struct Signature {
     show_size(elements_of_it | static_cast<std::uint64_t>(dtype_of_it) << type_shift);
   }
   void hide_sizes() noexcept { size_count = dims; }
+  /// Shows the tensors of a list of more than one.
+  void show_list(std::span<const Tensor> list) noexcept;
+  /// Shows the elements of each member's part.
+  void show_parts(std::span<const std::int64_t> elements_of_parts) noexcept;
+  /// Sets what all ranks must give alike in a call without work, or beside the lengths of parts.
+  void set_alike(DType type, std::span<const std::int64_t> dimensions, int along) noexcept;
   void set_operation(const ReduceOp& reduction);
   /// Sets the purpose of a call without an operation, in a word that is compared too.
   void set_purpose(std::string_view purpose) noexcept { set_text(purpose, purpose); }

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/team_operands.hpp"
+
 #include "allocator/blocks/shareable_memory.hpp"
 #include "allocator/graph_pools/graph_captures.hpp"
-#include "collectives/communicator/team_call.hpp"
 #include "storage/storage.hpp"
+#include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
-/// What a call works on where that is not the caller's own memory.
+#include <fmt/format.h>
+
 namespace tutti::collectives {
 namespace {
 
@@ -54,26 +58,52 @@ class RowCopies {
 
 }  // namespace
 
-Tensor TeamCall::dense(const Tensor& tensor, const Name& name) {
+TeamOperands::TeamOperands(TeamContext& context, Packing& packing,
+                           const std::vector<backend::StreamRef>& streams)
+    : context_(context),
+      packing_(packing),
+      streams_(streams),
+      request_(context.scratch().request),
+      inputs_(context.scratch().inputs),
+      outputs_(context.scratch().outputs),
+      bound_(context.scratch().operands) {
+  bound_.operation = {};
+}
+
+void TeamOperands::begin() {
+  inputs_.resize(streams_.size() * columns());
+  outputs_.resize(streams_.size() * columns());
+}
+
+void TeamOperands::clear() {
+  inputs_.clear();
+  outputs_.clear();
+  stand_ins_.clear();
+  wholes_.clear();
+  in_place_.clear();
+  kept_.clear();
+}
+
+Tensor TeamOperands::dense(const Tensor& tensor, const Name& name) {
   return tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
-void TeamCall::check_dense_in_capture(const Tensor& output, const Name& name, std::size_t local) {
+void TeamOperands::check_dense_in_capture(const Tensor& output, const Name& name, std::size_t local) {
   if (!output.is_contiguous()) packing_.check_output(output, *contiguous_layout(output), name, stream(local));
 }
 
-void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
+void TeamOperands::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
   inputs_[local * columns() + column] = dense(tensor, name);
 }
 
-void TeamCall::set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
+void TeamOperands::set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
   outputs_[local * columns() + column] =
       tensor.is_contiguous() ? tensor
                              : packing_.output(tensor, *contiguous_layout(tensor), name, stream(local));
 }
 
-void TeamCall::set_input_whole(std::size_t local, const Tensor& whole, const Name& name,
-                               const PartsInRows& parts) {
+void TeamOperands::set_input_whole(std::size_t local, const Tensor& whole, const Name& name,
+                                   const PartsInRows& parts) {
   set_input(local, 0, whole, name);
   Tensor& operand = inputs_[local];
   const Tensor flat = tutti::empty({whole.numel()}, {.dtype = whole.dtype(), .device = whole.device()});
@@ -81,16 +111,16 @@ void TeamCall::set_input_whole(std::size_t local, const Tensor& whole, const Nam
   wholes_.push_back({local, std::exchange(operand, flat), flat, parts, false});
 }
 
-void TeamCall::set_output_whole(std::size_t local, const Tensor& whole, const Name& name,
-                                const PartsInRows& parts) {
+void TeamOperands::set_output_whole(std::size_t local, const Tensor& whole, const Name& name,
+                                    const PartsInRows& parts) {
   set_output(local, 0, whole, name);
   Tensor& operand = outputs_[local];
   const Tensor flat = tutti::empty({whole.numel()}, {.dtype = whole.dtype(), .device = whole.device()});
   wholes_.push_back({local, std::exchange(operand, flat), flat, parts, true});
 }
 
-void TeamCall::copy_rows(RowsTo to, std::size_t local, const Tensor& whole, const Tensor& parts,
-                         const PartsInRows& shape) {
+void TeamOperands::copy_rows(RowsTo to, std::size_t local, const Tensor& whole, const Tensor& parts,
+                             const PartsInRows& shape) {
   const std::uint64_t pitch = whole.nbytes() / shape.rows;
   std::byte* in_whole = address_of(whole);
   std::byte* part = address_of(parts);
@@ -112,32 +142,29 @@ void TeamCall::copy_rows(RowsTo to, std::size_t local, const Tensor& whole, cons
     part += bytes;
     in_whole += copy.row_bytes;
   }
-  copies.queue(context_.runtime().backend(), streams_[local], team_.settings().most_multiprocessors);
+  copies.queue(context_.runtime().backend(), streams_[local], most_multiprocessors());
 }
 
-void TeamCall::fill_wholes() {
-  for (const Whole& each : wholes_) {
-    if (each.is_output) copy_rows(RowsTo::whole, each.local, each.whole, each.parts, each.shape);
-  }
-}
-
-void TeamCall::leave_kept_parts_alone() {
+void TeamOperands::leave_kept_parts_alone() {
+  if (!request_.parts.empty()) return;
   for (const Operand& operand : in_place_)
-    request_.leave_alone_in_team(members(), first_local() + operand.local, operand.column);
+    request_.leave_alone_in_team(membership().member_count(), membership().first_local() + operand.local,
+                                 operand.column);
 }
 
-void TeamCall::copy_inputs_in_place() {
+void TeamOperands::copy_inputs_in_place(const transport::Plan& plan) {
+  if (in_place_.empty()) return;
   // Equal parts are taken where as much is put: rounds that put them see to the order.
-  const transport::team::RoundPlan* const rounds = transport::rounds_of(*plan_);
+  const transport::team::RoundPlan* const rounds = transport::rounds_of(plan);
   if (request_.parts.empty() && rounds != nullptr && rounds->protocol != transport::team::Protocol::direct)
     return;
-  std::vector<RowCopies> copies(locals());
+  std::vector<RowCopies> copies(streams_.size());
   for (const auto& [local, column] : in_place_) {
     Tensor& input = inputs_[local * columns() + column];
     const Tensor copy = tutti::empty(input.sizes(), {.dtype = input.dtype(), .device = input.device()});
     // Of equal parts the member's own stays where it is, and nobody takes it from the copy.
-    const std::uint64_t kept = request_.parts.empty() ? input.nbytes() / members() : 0;
-    const std::uint64_t before = kept * (first_local() + local);
+    const std::uint64_t kept = request_.parts.empty() ? input.nbytes() / membership().member_count() : 0;
+    const std::uint64_t before = kept * (membership().first_local() + local);
     const auto add = [&](std::uint64_t begin, std::uint64_t end) {
       copies[local].add({.target = address_of(copy) + begin,
                          .source = address_of(input) + begin,
@@ -148,13 +175,13 @@ void TeamCall::copy_inputs_in_place() {
     input = copy;
   }
   for (std::size_t local = 0; local < copies.size(); ++local)
-    copies[local].queue(context_.runtime().backend(), streams_[local], team_.settings().most_multiprocessors);
+    copies[local].queue(context_.runtime().backend(), streams_[local], most_multiprocessors());
 }
 
-const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId buffer) {
-  const std::size_t side = members() * columns();
+const std::byte* TeamOperands::add_stand_in(std::size_t local, transport::BufferId buffer) {
+  const std::size_t side = membership().member_count() * columns();
   const bool is_output = buffer >= side;
-  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first_local() * columns()];
+  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - membership().first_local() * columns()];
   const backend::StreamRef stream = streams_[local];
   // Others open the caching allocator's segments alone, whatever allocator tensors come from.
   Runtime& runtime = context_.runtime();
@@ -169,16 +196,70 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
   }
   stand_ins_.push_back({local, std::exchange(operand, stand_in), stand_in, is_output});
-  return operands_.addresses[buffer] = address_of(stand_in);
+  return bound_.addresses[buffer] = address_of(stand_in);
 }
 
-void TeamCall::copy_stand_ins_back() {
+void TeamOperands::copy_back() {
   for (const StandIn& replaced : stand_ins_) {
     if (!replaced.is_output) continue;
     context_.runtime().backend().copy(streams_[replaced.local], {.target = address_of(replaced.operand),
                                                                  .source = address_of(replaced.stand_in),
                                                                  .row_bytes = replaced.operand.nbytes()});
   }
+  for (const Whole& each : wholes_) {
+    if (each.is_output) copy_rows(RowsTo::whole, each.local, each.whole, each.parts, each.shape);
+  }
+  packing_.unpack();
+}
+
+void TeamOperands::leave_own_copies_alone(std::size_t root) {
+  const bool has_root = traits_of(request_.collective).has_root;
+  collectives::leave_own_copies_alone(
+      request_, membership().member_count(), root, [&](std::size_t member, std::size_t column) {
+        if (!membership().is_local(member)) return true;
+        const std::size_t operand = (member - membership().first_local()) * columns() + column;
+        const Tensor& input = inputs_[operand];
+        const Tensor& output = outputs_[operand];
+        const std::uint64_t offset = has_root ? 0 : start_of_part(member, input);
+        return !output.defined() || address_of(input) == address_of(output) + offset;
+      });
+}
+
+std::uint64_t TeamOperands::start_of_part(std::size_t member, const Tensor& part) const {
+  if (request_.parts.empty()) return member * part.nbytes();
+  return std::accumulate(request_.parts.begin(), request_.parts.begin() + static_cast<std::ptrdiff_t>(member),
+                         std::uint64_t{0});
+}
+
+transport::Operands& TeamOperands::bind() {
+  const std::size_t side = membership().member_count() * columns();
+  bound_.addresses.assign(2 * side, nullptr);
+  bound_.storages.clear();
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    bound_.addresses[membership().first_local() * columns() + i] = address_of(inputs_[i]);
+    bound_.addresses[side + membership().first_local() * columns() + i] = address_of(outputs_[i]);
+  }
+  return bound_;
+}
+
+void TeamOperands::expose(const transport::team::RoundPlan& rounds, std::uint64_t sequence,
+                          bool is_captured) {
+  transport::team::Registrations& registrations = *context_.team().registrations();
+  for (std::size_t local = 0; local < streams_.size(); ++local) {
+    for (const transport::BufferId buffer : rounds.exposed[local]) {
+      const auto add = [&](const std::byte* address) {
+        return registrations.add(sequence, local, address, is_captured);
+      };
+      if (add(bound_.addresses[buffer])) continue;
+      if (!add(add_stand_in(local, buffer))) {
+        throw Error(
+            ErrorCode::transport_failure,
+            fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it: {}",
+                        membership().first_local() + local, registrations.refusal()));
+      }
+    }
+  }
+  registrations.wait(sequence);
 }
 
 }  // namespace tutti::collectives
