@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/bad_input/methods.hpp"
 
+#include <cstddef>
+#include <functional>
 #include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 namespace tutti::test::ranks {
 namespace {
@@ -25,326 +32,255 @@ std::vector<Row> tensors_of(Scene& scene, const std::vector<std::vector<Sizes>>&
 
 constexpr auto inputs = &Operands::inputs;
 constexpr auto out = &Operands::out;
+constexpr std::size_t members = 2;
 
-const std::vector<Sizes> one{{4, 6}};
-const std::vector<Sizes> two{{4, 6}, {7, 3}};
-const std::vector<Sizes> half{{2, 6}};
-const std::vector<Sizes> twice{{8, 6}};
-const std::vector<Sizes> three_halves{{6, 6}};
-const std::vector<Sizes> two_even{{4, 6}, {6, 3}};
-const std::vector<Sizes> two_halves{{2, 6}, {3, 3}};
+using Rows = std::vector<std::vector<Sizes>>;
+using Call = std::function<void(Communicator&, const Operands&, int root, StreamList streams)>;
+
+/// Describes the operands of a collective's methods, as its traits have them.
+class Shape {
+ public:
+  explicit Shape(CollectiveForm form) : form_(form), traits_(traits_of(form.collective)) {}
+
+  [[nodiscard]] Method method(std::string name, Call call) const {
+    return {std::move(name),
+            std::string(name_of(form_)),
+            input_rows(),
+            output_rows(),
+            places(inputs_name(), inputs, is_from_one() ? 0 : 1),
+            outputs_to_spoil(),
+            lists(),
+            root(),
+            std::move(call)};
+  }
+
+ private:
+  [[nodiscard]] bool is_to_one() const { return traits_.output == CollectiveOutput::one; }
+  [[nodiscard]] bool is_from_one() const { return traits_.has_root && !is_to_one(); }
+  [[nodiscard]] bool is_gather() const { return is_to_one() && !traits_.reduces; }
+  [[nodiscard]] bool is_exchange() const {
+    return traits_.output == CollectiveOutput::part && !traits_.has_root && !traits_.reduces;
+  }
+  [[nodiscard]] int root() const { return traits_.has_root ? (is_to_one() ? 1 : 0) : -1; }
+
+  [[nodiscard]] std::vector<Sizes> whole() const {
+    if (!form_.takes_lists) return {{4, 6}};
+    return {{4, 6}, {moves_parts(form_.collective) ? 6 : 7, 3}};
+  }
+  [[nodiscard]] std::vector<Sizes> part() const {
+    if (is_exchange()) return whole();
+    return form_.takes_lists ? std::vector<Sizes>{{2, 6}, {3, 3}} : std::vector<Sizes>{{2, 6}};
+  }
+  /// Parts are joined to wholes, or wholes cut into parts.
+  [[nodiscard]] bool joins() const {
+    return moves_parts(form_.collective) && traits_.output != CollectiveOutput::part;
+  }
+  [[nodiscard]] Rows input_rows() const {
+    return Rows(is_from_one() ? 1 : members, joins() ? part() : whole());
+  }
+  [[nodiscard]] Rows output_rows() const {
+    Rows rows(members, traits_.output == CollectiveOutput::part ? part() : whole());
+    if (is_to_one()) rows.front().clear();
+    return rows;
+  }
+
+  [[nodiscard]] std::string inputs_name() const {
+    if (is_from_one()) return form_.takes_lists ? "tensors" : "tensor";
+    return is_gather() ? "tensors" : "inputs";
+  }
+  /// Names a member's tensor, or those of its list.
+  [[nodiscard]] std::vector<Place> places(const std::string& argument, std::vector<Row> Operands::*side,
+                                          std::size_t member) const {
+    // Where one member alone has such an operand, the argument is not a list of members' ones.
+    const bool is_single = side == inputs ? is_from_one() : is_gather();
+    const std::string name = is_single ? argument : fmt::format("{}[{}]", argument, member);
+    if (!form_.takes_lists) return {{name, side, member}};
+    return {{name + "[0]", side, member, 0}, {name + "[1]", side, member, 1}};
+  }
+  /// The first output too, where outputs are compared with inputs, and not with one another.
+  [[nodiscard]] std::vector<Place> outputs_to_spoil() const {
+    std::vector<Place> all = places("out", out, 1);
+    if (traits_.has_root || (traits_.reduces && traits_.output == CollectiveOutput::part)) return all;
+    for (const Place& place : places("out", out, 0)) all.push_back(place);
+    return all;
+  }
+  [[nodiscard]] std::vector<MemberList> lists() const {
+    if (is_from_one()) return {{"out", out}};
+    if (is_gather()) return {{inputs_name(), inputs}};
+    return {{inputs_name(), inputs}, {"out", out}};
+  }
+
+  CollectiveForm form_;
+  const CollectiveTraits& traits_;
+};
+
+/// A method of the form that is named as its form is.
+Method method_of(CollectiveForm form, Call call) {
+  return Shape(form).method(std::string(name_of(form)), std::move(call));
+}
+
+/// The name of a sum.
+Method sum_of(CollectiveForm form, Call call) {
+  const std::string name(name_of(form.collective));
+  return Shape(form).method(name + (form.takes_lists ? "_add_coalesced" : "_add"), std::move(call));
+}
+
+/// A broadcast whose tensors are all outputs.
+Method broadcast_in_place(CollectiveForm form, Call call) {
+  Method method = Shape(form).method(std::string(name_of(form)) + "_in_place", std::move(call));
+  method.inputs.clear();
+  method.inputs_to_spoil.clear();
+  for (Place& place : method.outputs_to_spoil) place.argument.replace(0, 3, "tensors");
+  method.lists = {{"tensors", out}};
+  return method;
+}
+
+/// A method that takes sizes: member 0 has twice as much as member 1 in its input, its output or both.
+Method uneven(CollectiveForm form, const std::string& variant, Rows given, Rows written, Call call) {
+  Method method = Shape(form).method(std::string(name_of(form)) + variant, std::move(call));
+  method.inputs = std::move(given);
+  method.out = std::move(written);
+  return method;
+}
 
 std::vector<Method> broadcasts() {
   return {
-      {"broadcast_in_place",
-       "broadcast",
-       {},
-       {one, one},
-       {},
-       {{"tensors[1]", out, 1}},
-       {{"tensors", out}},
-       0,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.broadcast(firsts(operands.out), root, streams);
-       }},
-      {"broadcast",
-       "broadcast",
-       {one},
-       {one, one},
-       {{"tensor", inputs, 0}},
-       {{"out[1]", out, 1}},
-       {{"out", out}},
-       0,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.broadcast(operands.inputs[0][0], firsts(operands.out), root, streams);
-       }},
-      {"broadcast_coalesced_in_place",
-       "broadcast_coalesced",
-       {},
-       {two, two},
-       {},
-       {{"tensors[1][1]", out, 1, 1}},
-       {{"tensors", out}},
-       0,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.broadcast_coalesced(operands.out, root, streams);
-       }},
-      {"broadcast_coalesced",
-       "broadcast_coalesced",
-       {two},
-       {two, two},
-       {{"tensors[1]", inputs, 0, 1}},
-       {{"out[1][0]", out, 1, 0}},
-       {{"out", out}},
-       0,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.broadcast_coalesced(operands.inputs[0], operands.out, root, streams);
-       }},
+      broadcast_in_place(
+          Collective::broadcast,
+          [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+            communicator.broadcast(firsts(operands.out), root, streams);
+          }),
+      method_of(Collective::broadcast,
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.broadcast(operands.inputs[0][0], firsts(operands.out), root, streams);
+                }),
+      broadcast_in_place(
+          coalesced(Collective::broadcast),
+          [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+            communicator.broadcast_coalesced(operands.out, root, streams);
+          }),
+      method_of(coalesced(Collective::broadcast),
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.broadcast_coalesced(operands.inputs[0], operands.out, root, streams);
+                }),
   };
 }
 
 std::vector<Method> sums() {
   return {
-      {"reduce_add",
-       "reduce",
-       {one, one},
-       {{}, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       1,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.reduce_add(firsts(operands.inputs), firsts(operands.out), root, streams);
-       }},
-      {"reduce_add_coalesced",
-       "reduce_coalesced",
-       {two, two},
-       {{}, two},
-       {{"inputs[1][1]", inputs, 1, 1}},
-       {{"out[1][1]", out, 1, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       1,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.reduce_add_coalesced(operands.inputs, operands.out, root, streams);
-       }},
-      {"all_reduce_add",
-       "all_reduce",
-       {one, one},
-       {one, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_reduce_add(firsts(operands.inputs), firsts(operands.out), streams);
-       }},
-      {"all_reduce_add_coalesced",
-       "all_reduce_coalesced",
-       {two, two},
-       {two, two},
-       {{"inputs[1][0]", inputs, 1, 0}},
-       {{"out[0][1]", out, 0, 1}, {"out[1][0]", out, 1, 0}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_reduce_add_coalesced(operands.inputs, operands.out, streams);
-       }},
-      {"reduce_scatter_add",
-       "reduce_scatter",
-       {one, one},
-       {half, half},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.reduce_scatter_add(firsts(operands.inputs), firsts(operands.out), streams);
-       }},
+      sum_of(Collective::reduce,
+             [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+               communicator.reduce_add(firsts(operands.inputs), firsts(operands.out), root, streams);
+             }),
+      sum_of(coalesced(Collective::reduce),
+             [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+               communicator.reduce_add_coalesced(operands.inputs, operands.out, root, streams);
+             }),
+      sum_of(Collective::all_reduce,
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.all_reduce_add(firsts(operands.inputs), firsts(operands.out), streams);
+             }),
+      sum_of(coalesced(Collective::all_reduce),
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.all_reduce_add_coalesced(operands.inputs, operands.out, streams);
+             }),
+      sum_of(Collective::reduce_scatter,
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.reduce_scatter_add(firsts(operands.inputs), firsts(operands.out), streams);
+             }),
   };
 }
 
 std::vector<Method> reductions() {
   return {
-      {"reduce",
-       "reduce",
-       {one, one},
-       {{}, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       1,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, root, streams);
-       }},
-      {"reduce_coalesced",
-       "reduce_coalesced",
-       {two, two},
-       {{}, two},
-       {{"inputs[1][1]", inputs, 1, 1}},
-       {{"out[1][1]", out, 1, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       1,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, root, streams);
-       }},
-      {"all_reduce",
-       "all_reduce",
-       {one, one},
-       {one, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::min, streams);
-       }},
-      {"all_reduce_coalesced",
-       "all_reduce_coalesced",
-       {two, two},
-       {two, two},
-       {{"inputs[1][0]", inputs, 1, 0}},
-       {{"out[0][1]", out, 0, 1}, {"out[1][0]", out, 1, 0}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, streams);
-       }},
-      {"reduce_scatter",
-       "reduce_scatter",
-       {one, one},
-       {half, half},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::prod, streams);
-       }},
-      {"reduce_scatter_coalesced",
-       "reduce_scatter_coalesced",
-       {two_even, two_even},
-       {two_halves, two_halves},
-       {{"inputs[1][1]", inputs, 1, 1}},
-       {{"out[1][1]", out, 1, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.reduce_scatter_coalesced(operands.inputs, operands.out, ReduceOp::sum, streams);
-       }},
-      {"all_gather_coalesced",
-       "all_gather_coalesced",
-       {two_halves, two_halves},
-       {two_even, two_even},
-       {{"inputs[1][1]", inputs, 1, 1}},
-       {{"out[0][0]", out, 0, 0}, {"out[1][1]", out, 1, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_gather_coalesced(operands.inputs, operands.out, streams);
-       }},
-  };
-}
-
-std::vector<Method> exchanges() {
-  return {
-      {"all_to_all",
-       "all_to_all",
-       {one, one},
-       {one, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), streams);
-       }},
-      {"all_to_all_coalesced",
-       "all_to_all_coalesced",
-       {two_even, two_even},
-       {two_even, two_even},
-       {{"inputs[1][1]", inputs, 1, 1}},
-       {{"out[0][0]", out, 0, 0}, {"out[1][1]", out, 1, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_to_all_coalesced(operands.inputs, operands.out, streams);
-       }},
-      {"all_to_all_with_sizes",
-       "all_to_all",
-       {one, half},
-       {half, one},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), {{5, 19}, {7, 5}},
-                                 {{5, 7}, {19, 5}}, streams);
-       }},
-      {"all_gather_with_sizes",
-       "all_gather",
-       {one, half},
-       {three_halves, three_halves},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {24, 12}, streams);
-       }},
-      {"all_gather_along",
-       "all_gather",
-       {one, half},
-       {three_halves, three_halves},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {4, 2}, 0, streams);
-       }},
-      {"reduce_scatter_along",
-       "reduce_scatter",
-       {three_halves, three_halves},
-       {one, half},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, {4, 2}, 0,
-                                     streams);
-       }},
-      {"reduce_scatter_with_sizes",
-       "reduce_scatter",
-       {three_halves, three_halves},
-       {one, half},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, {24, 12},
-                                     streams);
-       }},
+      method_of(Collective::reduce,
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, root,
+                                      streams);
+                }),
+      method_of(coalesced(Collective::reduce),
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, root, streams);
+                }),
+      method_of(Collective::all_reduce,
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::min,
+                                          streams);
+                }),
+      method_of(coalesced(Collective::all_reduce),
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, streams);
+                }),
+      method_of(Collective::reduce_scatter,
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::prod,
+                                              streams);
+                }),
+      method_of(coalesced(Collective::reduce_scatter),
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.reduce_scatter_coalesced(operands.inputs, operands.out, ReduceOp::sum,
+                                                        streams);
+                }),
   };
 }
 
 std::vector<Method> joins_and_cuts() {
   return {
-      {"all_gather",
-       "all_gather",
-       {one, one},
-       {twice, twice},
-       {{"inputs[1]", inputs, 1}},
-       {{"out[0]", out, 0}, {"out[1]", out, 1}},
-       {{"inputs", inputs}, {"out", out}},
-       -1,
-       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), streams);
-       }},
-      {"scatter",
-       "scatter",
-       {one},
-       {half, half},
-       {{"tensor", inputs, 0}},
-       {{"out[1]", out, 1}},
-       {{"out", out}},
-       0,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.scatter(operands.inputs[0][0], firsts(operands.out), root, 0, streams);
-       }},
-      {"gather",
-       "gather",
-       {one, one},
-       {{}, twice},
-       {{"tensors[1]", inputs, 1}},
-       {{"out", out, 1}},
-       {{"tensors", inputs}},
-       1,
-       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-         communicator.gather(firsts(operands.inputs), operands.out[1][0], root, 0, streams);
-       }},
+      method_of(Collective::all_gather,
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_gather(firsts(operands.inputs), firsts(operands.out), streams);
+                }),
+      method_of(coalesced(Collective::all_gather),
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_gather_coalesced(operands.inputs, operands.out, streams);
+                }),
+      method_of(Collective::all_to_all,
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), streams);
+                }),
+      method_of(coalesced(Collective::all_to_all),
+                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+                  communicator.all_to_all_coalesced(operands.inputs, operands.out, streams);
+                }),
+      method_of(Collective::scatter,
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.scatter(operands.inputs[0][0], firsts(operands.out), root, 0, streams);
+                }),
+      method_of(Collective::gather,
+                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+                  communicator.gather(firsts(operands.inputs), operands.out[1][0], root, 0, streams);
+                }),
+  };
+}
+
+std::vector<Method> with_sizes() {
+  const std::vector<Sizes> one{{4, 6}};
+  const std::vector<Sizes> half{{2, 6}};
+  const std::vector<Sizes> both{{6, 6}};
+  return {
+      uneven(Collective::all_to_all, "_with_sizes", {one, half}, {half, one},
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), {{5, 19}, {7, 5}},
+                                       {{5, 7}, {19, 5}}, streams);
+             }),
+      uneven(Collective::all_gather, "_with_sizes", {one, half}, {both, both},
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {24, 12}, streams);
+             }),
+      uneven(Collective::all_gather, "_along", {one, half}, {both, both},
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {4, 2}, 0, streams);
+             }),
+      uneven(Collective::reduce_scatter, "_along", {both, both}, {one, half},
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max,
+                                           {4, 2}, 0, streams);
+             }),
+      uneven(Collective::reduce_scatter, "_with_sizes", {both, both}, {one, half},
+             [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+               communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max,
+                                           {24, 12}, streams);
+             }),
   };
 }
 
@@ -361,7 +297,7 @@ std::ostream& operator<<(std::ostream& stream, const Method& method) {
 const std::vector<Method>& methods() {
   static const std::vector<Method> all = [] {
     std::vector<Method> list = broadcasts();
-    for (const auto& more : {sums(), reductions(), exchanges(), joins_and_cuts()})
+    for (const auto& more : {sums(), reductions(), joins_and_cuts(), with_sizes()})
       list.insert(list.end(), more.begin(), more.end());
     return list;
   }();
