@@ -2,13 +2,12 @@
 #include "ranks/bad_input/bad_call.hpp"
 #include "ranks/bad_input/methods.hpp"
 #include "support/collectives/compiled_reduction.hpp"
+#include "support/collectives/member_call.hpp"
 #include "tutti/reduce_op.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,44 +17,11 @@
 namespace tutti::test::ranks {
 namespace {
 
-struct Reducing {
-  std::string function;
-  std::int64_t out_elements;  ///< of 12 that each member has
-  std::function<void(Communicator&, const Row& inputs, const Row& out, const ReduceOp&)> call;
-};
-
-std::vector<Row> lists_of(const Row& row) {
-  return {{row[0]}, {row[1]}};
-}
-
-const std::vector<Reducing>& reducing_methods() {
-  static const std::vector<Reducing> all{
-      {"reduce", 12,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.reduce(inputs, out, op, 0);
-       }},
-      {"all_reduce", 12,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.all_reduce(inputs, out, op);
-       }},
-      {"reduce_scatter", 6,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.reduce_scatter(inputs, out, op);
-       }},
-      {"reduce_coalesced", 12,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.reduce_coalesced(lists_of(inputs), lists_of(out), op, 0);
-       }},
-      {"all_reduce_coalesced", 12,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.all_reduce_coalesced(lists_of(inputs), lists_of(out), op);
-       }},
-      {"reduce_scatter_coalesced", 6,
-       [](Communicator& communicator, const Row& inputs, const Row& out, const ReduceOp& op) {
-         communicator.reduce_scatter_coalesced(lists_of(inputs), lists_of(out), op);
-       }},
-  };
-  return all;
+/// The forms that reduce.
+std::vector<CollectiveForm> reducing_forms() {
+  std::vector<CollectiveForm> forms = all_forms();
+  std::erase_if(forms, [](CollectiveForm form) { return !traits_of(form.collective).reduces; });
+  return forms;
 }
 
 struct WrongOperation {
@@ -95,17 +61,21 @@ std::vector<BadCall> wrong_operations() {
        "op is 77, expected an operation"},
   };
   std::vector<BadCall> calls;
-  for (const Reducing& method : reducing_methods()) {
+  for (const CollectiveForm form : reducing_forms()) {
+    const std::string function(name_of(form));
+    const std::int64_t out_elements = moves_parts(form.collective) ? 6 : 12;
     for (const WrongOperation& wrong : kinds) {
-      calls.push_back(
-          {fmt::format("{}_{}", method.function, wrong.name),
-           [=](Scene& scene) -> CommunicatorCall {
-             const Row inputs{scene.tensor({12}, 0, wrong.dtype), scene.tensor({12}, 1, wrong.dtype)};
-             const Row out{scene.tensor({method.out_elements}, 0, wrong.dtype),
-                           scene.tensor({method.out_elements}, 1, wrong.dtype)};
-             return [=](Communicator& communicator) { method.call(communicator, inputs, out, wrong.op); };
-           },
-           {method.function + ": ", wrong.message}});
+      calls.push_back({fmt::format("{}_{}", function, wrong.name),
+                       [=](Scene& scene) -> CommunicatorCall {
+                         const auto rows = [&](std::int64_t elements) -> std::vector<Row> {
+                           return {{scene.tensor({elements}, 0, wrong.dtype)},
+                                   {scene.tensor({elements}, 1, wrong.dtype)}};
+                         };
+                         const MemberCall call{
+                             .inputs = rows(12), .out = rows(out_elements), .operation = wrong.op};
+                         return [=](Communicator& communicator) { make_call(communicator, form, call); };
+                       },
+                       {function + ": ", wrong.message}});
     }
   }
   return calls;
@@ -114,25 +84,16 @@ TUTTI_BAD_CALL_SUITE(CommunicatorOperations, wrong_operations);
 
 /// Of no tensors, too.
 std::vector<BadCall> wrong_operations_of_nothing() {
-  using Lists = std::vector<Row>;
-  using Call = std::function<void(Communicator&, const Lists&, const ReduceOp&)>;
-  const std::vector<std::pair<std::string, Call>> methods{
-      {"reduce_coalesced", [](Communicator& communicator, const Lists& none,
-                              const ReduceOp& op) { communicator.reduce_coalesced(none, none, op, 0); }},
-      {"all_reduce_coalesced", [](Communicator& communicator, const Lists& none,
-                                  const ReduceOp& op) { communicator.all_reduce_coalesced(none, none, op); }},
-      {"reduce_scatter_coalesced",
-       [](Communicator& communicator, const Lists& none, const ReduceOp& op) {
-         communicator.reduce_scatter_coalesced(none, none, op);
-       }},
-  };
   std::vector<BadCall> calls;
-  for (const auto& [function, call] : methods) {
+  for (const CollectiveForm form : reducing_forms()) {
+    if (!form.takes_lists) continue;
+    const std::string function(name_of(form));
     calls.push_back({function,
-                     [call = call](Scene& /*scene*/) -> CommunicatorCall {
-                       return [call](Communicator& communicator) {
-                         call(communicator, Lists(2), ReduceOp(ReduceKind::compiled));
-                       };
+                     [form](Scene& /*scene*/) -> CommunicatorCall {
+                       const std::vector<Row> none(2);
+                       const MemberCall call{
+                           .inputs = none, .out = none, .operation = ReduceOp(ReduceKind::compiled)};
+                       return [=](Communicator& communicator) { make_call(communicator, form, call); };
                      },
                      {function + ": ", "op is compiled, but has no source text"}});
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/bad_input/methods.hpp"
 
+#include "support/collectives/member_call.hpp"
+
 #include <cstddef>
 #include <functional>
 #include <ostream>
@@ -12,13 +14,6 @@
 
 namespace tutti::test::ranks {
 namespace {
-
-/// The first of each row.
-Row firsts(const std::vector<Row>& rows) {
-  Row tensors;
-  for (const Row& row : rows) tensors.push_back(row.empty() ? Tensor() : row.front());
-  return tensors;
-}
 
 std::vector<Row> tensors_of(Scene& scene, const std::vector<std::vector<Sizes>>& rows) {
   std::vector<Row> tensors;
@@ -114,20 +109,27 @@ class Shape {
   const CollectiveTraits& traits_;
 };
 
-/// A method of the form that is named as its form is.
-Method method_of(CollectiveForm form, Call call) {
-  return Shape(form).method(std::string(name_of(form)), std::move(call));
+/// The method of a form with given outputs. `operation`: of one that reduces.
+Method method_of(CollectiveForm form, const ReduceOp& operation) {
+  return Shape(form).method(
+      std::string(name_of(form)),
+      [=](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+        const MemberCall call{
+            .inputs = operands.inputs, .out = operands.out, .operation = operation, .root = root};
+        make_call(communicator, form, call, streams);
+      });
 }
 
-/// The name of a sum.
+/// The method of a reduction that is named as a sum.
 Method sum_of(CollectiveForm form, Call call) {
   const std::string name(name_of(form.collective));
   return Shape(form).method(name + (form.takes_lists ? "_add_coalesced" : "_add"), std::move(call));
 }
 
 /// A broadcast whose tensors are all outputs.
-Method broadcast_in_place(CollectiveForm form, Call call) {
-  Method method = Shape(form).method(std::string(name_of(form)) + "_in_place", std::move(call));
+Method broadcast_in_place(CollectiveForm form) {
+  Method method = method_of(form, ReduceOp::sum);
+  method.name += "_in_place";
   method.inputs.clear();
   method.inputs_to_spoil.clear();
   for (Place& place : method.outputs_to_spoil) place.argument.replace(0, 3, "tensors");
@@ -143,27 +145,15 @@ Method uneven(CollectiveForm form, const std::string& variant, Rows given, Rows 
   return method;
 }
 
-std::vector<Method> broadcasts() {
-  return {
-      broadcast_in_place(
-          Collective::broadcast,
-          [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-            communicator.broadcast(firsts(operands.out), root, streams);
-          }),
-      method_of(Collective::broadcast,
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.broadcast(operands.inputs[0][0], firsts(operands.out), root, streams);
-                }),
-      broadcast_in_place(
-          coalesced(Collective::broadcast),
-          [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-            communicator.broadcast_coalesced(operands.out, root, streams);
-          }),
-      method_of(coalesced(Collective::broadcast),
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.broadcast_coalesced(operands.inputs[0], operands.out, root, streams);
-                }),
-  };
+std::vector<Method> broadcasts_in_place() {
+  return {broadcast_in_place(Collective::broadcast), broadcast_in_place(coalesced(Collective::broadcast))};
+}
+
+std::vector<Method> plain_methods() {
+  std::vector<Method> methods;
+  for (const CollectiveForm form : all_forms())
+    methods.push_back(method_of(form, form.takes_lists ? ReduceOp::avg : ReduceOp::max));
+  return methods;
 }
 
 std::vector<Method> sums() {
@@ -188,68 +178,6 @@ std::vector<Method> sums() {
              [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
                communicator.reduce_scatter_add(firsts(operands.inputs), firsts(operands.out), streams);
              }),
-  };
-}
-
-std::vector<Method> reductions() {
-  return {
-      method_of(Collective::reduce,
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, root,
-                                      streams);
-                }),
-      method_of(coalesced(Collective::reduce),
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, root, streams);
-                }),
-      method_of(Collective::all_reduce,
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::min,
-                                          streams);
-                }),
-      method_of(coalesced(Collective::all_reduce),
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, streams);
-                }),
-      method_of(Collective::reduce_scatter,
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::prod,
-                                              streams);
-                }),
-      method_of(coalesced(Collective::reduce_scatter),
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.reduce_scatter_coalesced(operands.inputs, operands.out, ReduceOp::sum,
-                                                        streams);
-                }),
-  };
-}
-
-std::vector<Method> joins_and_cuts() {
-  return {
-      method_of(Collective::all_gather,
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_gather(firsts(operands.inputs), firsts(operands.out), streams);
-                }),
-      method_of(coalesced(Collective::all_gather),
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_gather_coalesced(operands.inputs, operands.out, streams);
-                }),
-      method_of(Collective::all_to_all,
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), streams);
-                }),
-      method_of(coalesced(Collective::all_to_all),
-                [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
-                  communicator.all_to_all_coalesced(operands.inputs, operands.out, streams);
-                }),
-      method_of(Collective::scatter,
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.scatter(operands.inputs[0][0], firsts(operands.out), root, 0, streams);
-                }),
-      method_of(Collective::gather,
-                [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
-                  communicator.gather(firsts(operands.inputs), operands.out[1][0], root, 0, streams);
-                }),
   };
 }
 
@@ -296,8 +224,8 @@ std::ostream& operator<<(std::ostream& stream, const Method& method) {
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> all = [] {
-    std::vector<Method> list = broadcasts();
-    for (const auto& more : {sums(), reductions(), joins_and_cuts(), with_sizes()})
+    std::vector<Method> list = plain_methods();
+    for (const auto& more : {broadcasts_in_place(), sums(), with_sizes()})
       list.insert(list.end(), more.begin(), more.end());
     return list;
   }();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract/checks.hpp"
 #include "support/collectives/compiled_reduction.hpp"
+#include "support/collectives/member_call.hpp"
 #include "tutti/graph.hpp"
 
 #include <cstddef>
@@ -13,18 +14,39 @@
 namespace tutti::test::ranks {
 namespace {
 
-/// Operands of one call of each collective, for the own members.
+using Rows = std::vector<std::vector<Tensor>>;
+
+/// Calls of every form, which reduce by a sum, by another operation and by what is compiled at run time.
+struct PlannedCall {
+  CollectiveForm form;
+  ReduceOp operation;
+};
+
+std::vector<PlannedCall> planned_calls(const ReduceOp& compiled) {
+  const std::vector<ReduceOp> others{ReduceOp::max,  ReduceOp::prod, ReduceOp::premul_sum(3.0),
+                                     ReduceOp::bxor, ReduceOp::avg,  ReduceOp::min};
+  std::vector<PlannedCall> calls;
+  std::size_t next = 0;
+  for (const CollectiveForm form : all_forms()) {
+    calls.push_back({form, ReduceOp::sum});
+    if (!traits_of(form.collective).reduces) continue;
+    calls.push_back({form, others[next++ % others.size()]});
+    calls.push_back({form, compiled});
+  }
+  return calls;
+}
+
+/// Operands of one call of each kind, for the own members.
 class EveryCall {
  public:
   explicit EveryCall(const Group& group) : group_(group) {
     for (int i = 0; i < group.locals(); ++i) {
       streams_.emplace_back(group.device(i).index());
-      small_.push_back(numbers(i, count, group.member(i) + 1));
       bulk_.push_back(numbers(i, bulk_count, group.member(i) + 5));
-      other_.push_back(numbers(i, 3, 100 * (group.member(i) + 1)));
-      large_.push_back(numbers(i, count * group.members(), 7 * (group.member(i) + 1)));
-      lists_.push_back({small_.back(), other_.back()});
-      large_lists_.push_back({large_.back(), numbers(i, 3 * group.members(), 11 * (group.member(i) + 1))});
+      small_.push_back(numbers(i, count, group.member(i) + 1));
+      small_lists_.push_back({small_.back(), numbers(i, 3, 100 * (group.member(i) + 1))});
+      large_lists_.push_back({numbers(i, count * group.members(), 7 * (group.member(i) + 1)),
+                              numbers(i, 3 * group.members(), 11 * (group.member(i) + 1))});
     }
     for (int member = 0; member < group.members(); ++member) sizes_.push_back(5 + 300 * member);
     for (int i = 0; i < group.locals(); ++i) {
@@ -36,74 +58,47 @@ class EveryCall {
     }
   }
 
-  struct Outputs {
-    std::vector<std::vector<Tensor>> of_call;  ///< one for each own member
-    std::vector<std::vector<std::vector<Tensor>>> of_coalesced_call;
-  };
+  /// The outputs of each call: a row for each own member.
+  using Outputs = std::vector<Rows>;
   [[nodiscard]] Outputs make_outputs() const {
     Outputs outputs;
+    for (const PlannedCall& planned : planned_) outputs.push_back(outputs_of(planned.form));
     const auto add = [&](const auto& length_of) {
-      outputs.of_call.emplace_back();
+      outputs.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
-        outputs.of_call.back().push_back(numbers(i, length_of(group_.member(i)), -1));
+        outputs.back().push_back({numbers(i, length_of(group_.member(i)), -1)});
     };
-    for (const std::int64_t length : {count, count, count, count * group_.members(), count, count,
-                                      count * group_.members(), count, count, count})
-      add([&](int) { return length; });
-    add([&](int) { return count * group_.members(); });  // of an all_to_all
-    add([&](int) { return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
-    add([&](int member) { return sizes_[static_cast<std::size_t>(member)]; });
-    add([&](int member) { return sizes_[static_cast<std::size_t>(member)] * group_.members(); });
-    add([&](int) { return 3 * std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
-    add([&](int member) { return 3 * sizes_[static_cast<std::size_t>(member)]; });
-    for (const std::int64_t length : {count, count, count, bulk_count}) add([&](int) { return length; });
-    add([&](int member) { return 3 * sizes_[static_cast<std::size_t>(member)]; });
-    for (const std::int64_t parts : {1, 1, 1, 1, 1, group_.members(), 1, group_.members(), 1}) {
-      outputs.of_coalesced_call.emplace_back();
-      for (int i = 0; i < group_.locals(); ++i)
-        outputs.of_coalesced_call.back().push_back(
-            {numbers(i, count * parts, -1), numbers(i, 3 * parts, -1)});
-    }
+    const std::int64_t all = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
+    const auto own = [&](int member) { return sizes_[static_cast<std::size_t>(member)]; };
+    add([&](int) { return all; });
+    add(own);
+    add([&](int member) { return own(member) * group_.members(); });
+    add([&](int) { return 3 * all; });
+    add([&](int member) { return 3 * own(member); });
+    add([&](int) { return bulk_count; });
+    add([&](int member) { return 3 * own(member); });
     return outputs;
   }
 
   void make(const Outputs& outputs) const {
     Communicator& communicator = group_.communicator;
-    const int root = group_.members() - 1;
-    const auto own_root = static_cast<std::size_t>(group_.is_local(root) ? root - group_.member(0) : 0);
-    const auto& out = outputs.of_call;
-    const auto& lists = outputs.of_coalesced_call;
-    communicator.broadcast(small_[own_root], out[0], root, streams_);
-    communicator.reduce_add(small_, out[1], root, streams_);
-    communicator.all_reduce_add(small_, out[2], streams_);
+    for (std::size_t k = 0; k < planned_.size(); ++k) {
+      const MemberCall call{.inputs = inputs_of(planned_[k].form),
+                            .out = outputs[k],
+                            .operation = planned_[k].operation,
+                            .root = group_.members() - 1};
+      make_call(communicator, planned_[k].form, call, streams_);
+    }
     communicator.barrier(streams_);
-    communicator.all_gather(small_, out[3], streams_);
-    communicator.reduce_scatter_add(large_, out[4], streams_);
-    communicator.scatter(large_[own_root], out[5], root, 0, streams_);
-    communicator.gather(small_, out[6][own_root], root, 0, streams_);
-    communicator.broadcast_coalesced(lists_[own_root], lists[0], root, streams_);
-    communicator.reduce_add_coalesced(lists_, lists[1], root, streams_);
-    communicator.all_reduce_add_coalesced(lists_, lists[2], streams_);
-    communicator.reduce(small_, out[7], ReduceOp::max, root, streams_);
-    communicator.all_reduce(small_, out[8], ReduceOp::premul_sum(3.0), streams_);
-    communicator.reduce_scatter(large_, out[9], ReduceOp::avg, streams_);
-    communicator.reduce_coalesced(lists_, lists[3], ReduceOp::prod, root, streams_);
-    communicator.all_reduce_coalesced(lists_, lists[4], ReduceOp::bxor, streams_);
-    communicator.all_gather_coalesced(lists_, lists[5], streams_);
-    communicator.reduce_scatter_coalesced(large_lists_, lists[6], ReduceOp::max, streams_);
-    communicator.all_to_all_coalesced(large_lists_, lists[7], streams_);
-    communicator.all_to_all(large_, out[10], streams_);
-    communicator.all_gather(uneven_, out[11], sizes_, streams_);
-    communicator.reduce_scatter(out[11], out[12], ReduceOp::min, sizes_, streams_);
-    communicator.all_to_all(out[11], out[13], to_others_, from_others_, streams_);
-    communicator.all_gather(uneven_columns_, in_rows(out[14]), sizes_, 1, streams_);
-    communicator.reduce_scatter(in_rows(out[14]), in_rows(out[15]), ReduceOp::sum, sizes_, -1, streams_);
-    communicator.reduce(small_, out[16], compiled_, root, streams_);
-    communicator.all_reduce(small_, out[17], compiled_, streams_);
-    communicator.reduce_scatter(large_, out[18], compiled_, streams_);
-    communicator.all_reduce(bulk_, out[19], compiled_, streams_);
-    communicator.reduce_scatter(in_rows(out[14]), in_rows(out[20]), compiled_, sizes_, 1, streams_);
-    communicator.all_reduce_coalesced(lists_, lists[8], compiled_, streams_);
+    std::vector<std::vector<Tensor>> out;
+    for (std::size_t k = planned_.size(); k < outputs.size(); ++k) out.push_back(firsts(outputs[k]));
+    communicator.all_gather(uneven_, out[0], sizes_, streams_);
+    communicator.reduce_scatter(out[0], out[1], ReduceOp::min, sizes_, streams_);
+    communicator.all_to_all(out[0], out[2], to_others_, from_others_, streams_);
+    communicator.all_gather(uneven_columns_, in_rows(out[3]), sizes_, 1, streams_);
+    communicator.reduce_scatter(in_rows(out[3]), in_rows(out[4]), ReduceOp::sum, sizes_, -1, streams_);
+    communicator.all_reduce(bulk_, out[5], compiled_, streams_);
+    communicator.reduce_scatter(in_rows(out[3]), in_rows(out[6]), compiled_, sizes_, 1, streams_);
     communicator.barrier(streams_);
   }
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
@@ -115,6 +110,31 @@ class EveryCall {
   static constexpr std::int64_t count = 700;
   static constexpr std::int64_t bulk_count = 20'001;  ///< more than is gathered on all members
 
+  [[nodiscard]] static bool cuts(CollectiveForm form) {
+    return traits_of(form.collective).output == CollectiveOutput::part;
+  }
+  /// Who alone has operands is the last member, and the last one here.
+  [[nodiscard]] Rows inputs_of(CollectiveForm form) const {
+    const CollectiveTraits& traits = traits_of(form.collective);
+    Rows rows = cuts(form) ? large_lists_ : small_lists_;
+    if (traits.has_root && traits.output != CollectiveOutput::one) rows = {rows.back()};
+    if (!form.takes_lists) {
+      for (std::vector<Tensor>& row : rows) row.resize(1);
+    }
+    return rows;
+  }
+  [[nodiscard]] Rows outputs_of(CollectiveForm form) const {
+    const CollectiveTraits& traits = traits_of(form.collective);
+    const bool is_exchange = cuts(form) && !traits.has_root && !traits.reduces;
+    const std::int64_t parts =
+        is_exchange || (moves_parts(form.collective) && !cuts(form)) ? group_.members() : 1;
+    Rows rows;
+    for (int i = 0; i < group_.locals(); ++i) {
+      rows.push_back({numbers(i, count * parts, -1)});
+      if (form.takes_lists) rows.back().push_back(numbers(i, 3 * parts, -1));
+    }
+    return rows;
+  }
   [[nodiscard]] Tensor numbers(int own_member, std::int64_t length, std::int32_t value) const {
     Tensor made = full({length}, value, {.dtype = DType::int32, .device = group_.device(own_member)});
     current_stream(group_.device(own_member).index()).synchronize();
@@ -131,12 +151,11 @@ class EveryCall {
   const Group& group_;
   std::vector<Stream> streams_;  ///< one for each own member
   const ReduceOp compiled_ = can_compile() ? compiled_difference() : ReduceOp(ReduceOp::sum);
-  std::vector<Tensor> small_;
+  const std::vector<PlannedCall> planned_ = planned_calls(compiled_);
   std::vector<Tensor> bulk_;
-  std::vector<Tensor> other_;
-  std::vector<Tensor> large_;
-  std::vector<std::vector<Tensor>> lists_;
-  std::vector<std::vector<Tensor>> large_lists_;
+  std::vector<Tensor> small_;
+  Rows small_lists_;
+  Rows large_lists_;
   std::vector<std::int64_t> sizes_;  ///< of the members' parts
   std::vector<Tensor> uneven_;
   std::vector<Tensor> uneven_columns_;
@@ -160,24 +179,18 @@ void every_call_can_be_captured(Group& group) {
   const EveryCall::Outputs found = calls.make_outputs();
   const Graph graph = Graph::capture(calls.streams(), [&] { calls.make(found); });
   calls.finish();
-  for (const auto& outputs : found.of_call) {
-    for (const Tensor& output : outputs)
-      EXPECT_EQ(output.to_vector<std::int32_t>().back(), -1) << "not launched";
+  for (const Rows& rows : found) {
+    for (const std::vector<Tensor>& row : rows)
+      EXPECT_EQ(row.front().to_vector<std::int32_t>().back(), -1) << "not launched";
   }
   for (int launch = 0; launch < 3; ++launch) graph.launch(calls.streams().front());
   for (const Stream& stream : calls.streams()) stream.wait_stream(calls.streams().front());
   calls.make(calls.make_outputs());
   calls.finish();
-  for (std::size_t call = 0; call < found.of_call.size(); ++call) {
-    for (std::size_t i = 0; i < found.of_call[call].size(); ++i)
-      expect_same(found.of_call[call][i], expected.of_call[call][i], call);
-  }
-  for (std::size_t call = 0; call < found.of_coalesced_call.size(); ++call) {
-    for (std::size_t i = 0; i < found.of_coalesced_call[call].size(); ++i) {
-      for (std::size_t t = 0; t < 2; ++t) {
-        expect_same(found.of_coalesced_call[call][i][t], expected.of_coalesced_call[call][i][t],
-                    found.of_call.size() + call);
-      }
+  for (std::size_t call = 0; call < found.size(); ++call) {
+    for (std::size_t i = 0; i < found[call].size(); ++i) {
+      for (std::size_t t = 0; t < found[call][i].size(); ++t)
+        expect_same(found[call][i][t], expected[call][i][t], call);
     }
   }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract/contract_explain.hpp"
 
+#include "support/collectives/member_call.hpp"
 #include "support/errors.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,66 +22,32 @@ class Calls {
   explicit Calls(Group& group) : group_(group) {}
 
   void make(const Workload& what) const {
-    Communicator& communicator = group_.communicator;
-    const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
-    const std::int64_t members = group_.members();
-    if (!what.tensor_bytes.empty()) return make_of_lists(what);
-    switch (what.collective) {
-      case Collective::broadcast:
-        return communicator.broadcast(one_each({elements}, what), what.root.index());
-      case Collective::reduce: {
-        const std::vector<Tensor> tensors = one_each({elements}, what);
-        return communicator.reduce(tensors, tensors, what.reduce_kind, what.root.index());
-      }
-      case Collective::all_reduce: {
-        const std::vector<Tensor> tensors = one_each({elements}, what);
-        return communicator.all_reduce(tensors, tensors, what.reduce_kind);
-      }
-      case Collective::all_gather:
-        return gather_to_all(one_each({elements / members * members}, what), elements / members);
-      case Collective::reduce_scatter:
-        return communicator.reduce_scatter(one_each({elements / members * members}, what),
-                                           one_each({elements / members}, what), what.reduce_kind);
-      case Collective::all_to_all:
-        return communicator.all_to_all(one_each({elements / members * members}, what),
-                                       one_each({elements / members * members}, what));
-      case Collective::scatter:
-        return communicator.scatter(whole(what), parts(what), what.root.index(), what.dim);
-      case Collective::gather:
-        return communicator.gather(parts(what), whole(what), what.root.index(), what.dim);
-      case Collective::barrier:
-      case Collective::split:
-        break;  // what moves no tensors is not described
+    const CollectiveForm form(what.collective, !what.tensor_bytes.empty());
+    const CollectiveTraits& traits = traits_of(what.collective);
+    MemberCall call{.operation = what.reduce_kind, .root = what.root.index(), .dim = what.dim};
+    if (traits.has_own_sizes) {
+      (traits.output == CollectiveOutput::part ? call.inputs : call.out) = whole(what);
+      (traits.output == CollectiveOutput::part ? call.out : call.inputs) = parts(what);
+    } else {
+      set_in_place(call, what);
     }
+    make_call(group_.communicator, form, call);
   }
 
  private:
-  void make_of_lists(const Workload& what) const {
-    Communicator& communicator = group_.communicator;
-    const std::vector<std::vector<Tensor>> given = lists(what);
-    const std::vector<std::vector<Tensor>> wholes = cut_to_parts(given, group_.members());
-    switch (what.collective) {
-      case Collective::broadcast:
-        return communicator.broadcast_coalesced(given, what.root.index());
-      case Collective::reduce:
-        return communicator.reduce_coalesced(given, given, what.reduce_kind, what.root.index());
-      case Collective::all_reduce:
-        return communicator.all_reduce_coalesced(given, given, what.reduce_kind);
-      case Collective::all_gather:
-        return communicator.all_gather_coalesced(parts_of(wholes), wholes);
-      case Collective::reduce_scatter:
-        return communicator.reduce_scatter_coalesced(wholes, parts_of(wholes), what.reduce_kind);
-      case Collective::all_to_all:
-        return communicator.all_to_all_coalesced(wholes, cut_to_parts(lists(what), group_.members()));
-      default:
-        FAIL() << name_of(what.collective) << " takes no lists";
-    }
-  }
-  void gather_to_all(const std::vector<Tensor>& out, std::int64_t elements) const {
-    std::vector<Tensor> parts;
-    for (int i = 0; i < group_.locals(); ++i)
-      parts.push_back(out[static_cast<std::size_t>(i)].narrow(0, group_.member(i) * elements, elements));
-    group_.communicator.all_gather(parts, out);
+  /// All that can be in place is.
+  void set_in_place(MemberCall& call, const Workload& what) const {
+    const CollectiveTraits& traits = traits_of(what.collective);
+    const bool has_parts = moves_parts(what.collective);
+    const auto make_wholes = [&] {
+      return has_parts ? cut_to_parts(lists(what), group_.members()) : lists(what);
+    };
+    const std::vector<std::vector<Tensor>> wholes = make_wholes();
+    const bool are_outputs_parts = traits.output == CollectiveOutput::part;
+    const bool is_exchange = are_outputs_parts && !traits.reduces;
+    const bool is_from_root = traits.has_root && !traits.reduces;
+    if (!is_from_root) call.inputs = has_parts && !are_outputs_parts ? parts_of(wholes) : wholes;
+    call.out = is_exchange ? make_wholes() : are_outputs_parts ? parts_of(wholes) : wholes;
   }
   /// As many elements of each as make equal parts.
   [[nodiscard]] static std::vector<std::vector<Tensor>> cut_to_parts(std::vector<std::vector<Tensor>> wholes,
@@ -107,17 +73,12 @@ class Calls {
   [[nodiscard]] static Tensor tensor(const std::vector<std::int64_t>& sizes, DType dtype, Device device) {
     return zeros(sizes, {.dtype = dtype, .device = device});
   }
-  [[nodiscard]] std::vector<Tensor> one_each(const std::vector<std::int64_t>& sizes,
-                                             const Workload& what) const {
-    std::vector<Tensor> tensors;
-    for (int i = 0; i < group_.locals(); ++i) tensors.push_back(tensor(sizes, what.dtype, group_.device(i)));
-    return tensors;
-  }
   [[nodiscard]] std::vector<std::vector<Tensor>> lists(const Workload& what) const {
     std::vector<std::vector<Tensor>> all;
     for (int i = 0; i < group_.locals(); ++i) {
       std::vector<Tensor>& list = all.emplace_back();
-      for (const std::size_t bytes : what.tensor_bytes) {
+      const std::vector<std::size_t> only{what.bytes};
+      for (const std::size_t bytes : what.tensor_bytes.empty() ? only : what.tensor_bytes) {
         const DType dtype = what.tensor_dtypes.empty() ? what.dtype : what.tensor_dtypes[list.size()];
         list.push_back(tensor({static_cast<std::int64_t>(bytes / size_of(dtype))}, dtype, group_.device(i)));
       }
@@ -132,44 +93,40 @@ class Calls {
   [[nodiscard]] static std::int64_t length_of(const Workload& what) {
     return static_cast<std::int64_t>(what.bytes / size_of(what.dtype)) / (what.dim == 0 ? 1 : 256);
   }
-  [[nodiscard]] Tensor whole(const Workload& what) const {
+  [[nodiscard]] std::vector<std::vector<Tensor>> whole(const Workload& what) const {
     if (!group_.is_local(what.root.index())) return {};
-    return tensor(sizes_of(what, length_of(what)), what.dtype,
-                  group_.device(what.root.index() - group_.member(0)));
+    return {{tensor(sizes_of(what, length_of(what)), what.dtype,
+                    group_.device(what.root.index() - group_.member(0)))}};
   }
-  [[nodiscard]] std::vector<Tensor> parts(const Workload& what) const {
+  [[nodiscard]] std::vector<std::vector<Tensor>> parts(const Workload& what) const {
     const std::int64_t length = length_of(what);
     const std::int64_t most = (length + group_.members() - 1) / group_.members();
-    std::vector<Tensor> tensors;
+    std::vector<std::vector<Tensor>> rows;
     for (int i = 0; i < group_.locals(); ++i) {
       const std::int64_t start = std::min(length, group_.member(i) * most);
-      tensors.push_back(tensor(sizes_of(what, std::min(most, length - start)), what.dtype, group_.device(i)));
+      rows.push_back({tensor(sizes_of(what, std::min(most, length - start)), what.dtype, group_.device(i))});
     }
-    return tensors;
+    return rows;
   }
 
   Group& group_;
 };
 
-constexpr std::array collectives_of_tensors{
-    Collective::broadcast,      Collective::reduce,  Collective::all_reduce, Collective::all_gather,
-    Collective::reduce_scatter, Collective::scatter, Collective::gather,     Collective::all_to_all};
-constexpr std::array collectives_of_lists{Collective::broadcast,      Collective::reduce,
-                                          Collective::all_reduce,     Collective::all_gather,
-                                          Collective::reduce_scatter, Collective::all_to_all};
-
 std::vector<Workload> workloads(int members) {
   std::vector<Workload> all;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{6'000}, std::size_t{100'000},
                                   std::size_t{1'000'000}, std::size_t{9} << 20U}) {
-    for (const Collective collective : collectives_of_tensors)
-      all.push_back({.collective = collective, .bytes = bytes, .root = members - 1});
+    for (const CollectiveForm form : all_forms()) {
+      if (!form.takes_lists)
+        all.push_back({.collective = form.collective, .bytes = bytes, .root = members - 1});
+    }
   }
   for (const Collective collective : {Collective::scatter, Collective::gather}) {
     all.push_back({.collective = collective, .bytes = 100'000, .root = 0, .dim = 1});
     all.push_back({.collective = collective, .bytes = 3'000'000, .dtype = DType::int8, .dim = 1});
   }
-  for (const Collective collective : collectives_of_lists) {
+  for (const auto& [collective, takes_lists] : all_forms()) {
+    if (!takes_lists) continue;
     all.push_back({.collective = collective, .tensor_bytes = {8, 0, 404}, .dtype = DType::float64});
     all.push_back({.collective = collective, .tensor_bytes = {4'000, 700'000, 4}});
     all.push_back({.collective = collective, .tensor_bytes = std::vector<std::size_t>(100, 1'000)});
