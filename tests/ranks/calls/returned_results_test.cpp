@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/collectives/member_call.hpp"
 #include "support/errors.hpp"
 #include "support/memory/memory_books.hpp"
 #include "support/ranks.hpp"
@@ -159,6 +160,41 @@ TEST_P(ReturnedResults, OfARootAreOfTheSizesItTells) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Hosts, ReturnedResults, testing::Values(1, 2));
+
+/// Inputs of members 0 and 1, or of member 1 alone, where that is the root of a copy.
+std::vector<std::vector<Tensor>> inputs_of(CollectiveForm form) {
+  const CollectiveTraits& traits = traits_of(form.collective);
+  std::vector<std::vector<Tensor>> rows;
+  for (int member = 0; member < 2; ++member) {
+    if (member == 0 && traits.has_root && traits.output != CollectiveOutput::one) continue;
+    rows.push_back({matrix_of(member, member)});
+    if (form.takes_lists) rows.back().push_back(full({4}, 7 - member, {.device = member}));
+  }
+  return rows;
+}
+
+TEST(ReturnedResultsOfOneProcess, AreThoseOfCallsWithOutputs) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    if (device_count() < 2) return;  // on a machine with one GPU
+    Communicator communicator({.devices = {Device(0), Device(1)}});
+    for (const CollectiveForm form : test::all_forms()) {
+      test::MemberCall call{.inputs = inputs_of(form), .operation = ReduceOp::max, .root = 1};
+      const std::vector<std::vector<Tensor>> returned = test::make_returning_call(communicator, form, call);
+      for (const std::vector<Tensor>& row : returned) {
+        call.out.emplace_back();
+        for (const Tensor& tensor : row)
+          call.out.back().push_back(full(tensor.sizes(), -1, {.device = tensor.device()}));
+      }
+      test::make_call(communicator, form, call);
+      ASSERT_EQ(returned.size(), 2U) << name_of(form);
+      for (std::size_t member = 0; member < 2; ++member) {
+        for (std::size_t t = 0; t < returned[member].size(); ++t)
+          EXPECT_EQ(returned[member][t].to_vector<float>(), call.out[member][t].to_vector<float>())
+              << name_of(form) << ", member " << member << ", tensor " << t;
+      }
+    }
+  });
+}
 
 TEST(ReturnedResultsOfOneProcess, AreOneForEachLocalMember) {
   expect_all_right(1, [](Exchange& /*exchange*/) {

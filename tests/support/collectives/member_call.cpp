@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace tutti::test {
 namespace {
 
-using Row = std::vector<Tensor>;
+using Row = std::vector<Tensor>;  // of one local member
 
 void make_call_of_lists(Communicator& communicator, Collective collective, const MemberCall& call,
                         StreamList streams) {
@@ -29,6 +30,50 @@ void make_call_of_lists(Communicator& communicator, Collective collective, const
       return communicator.all_to_all_coalesced(inputs, out, streams);
     default:
       throw std::invalid_argument(std::string(name_of(collective)) + " takes no lists");
+  }
+}
+
+std::vector<Row> returned_lists(Communicator& communicator, Collective collective, const MemberCall& call) {
+  const auto& inputs = call.inputs;
+  switch (collective) {
+    case Collective::broadcast:
+      return communicator.broadcast_coalesced(inputs.front(), call.root);
+    case Collective::reduce:
+      return {{}, communicator.reduce_coalesced(inputs, call.operation, call.root)};
+    case Collective::all_reduce:
+      return communicator.all_reduce_coalesced(inputs, call.operation);
+    case Collective::all_gather:
+      return communicator.all_gather_coalesced(inputs);
+    case Collective::reduce_scatter:
+      return communicator.reduce_scatter_coalesced(inputs, call.operation);
+    case Collective::all_to_all:
+      return communicator.all_to_all_coalesced(inputs);
+    default:
+      throw std::invalid_argument(std::string(name_of(collective)) + " takes no lists");
+  }
+}
+
+Row returned_tensors(Communicator& communicator, Collective collective, const MemberCall& call) {
+  const Row inputs = firsts(call.inputs);
+  switch (collective) {
+    case Collective::broadcast:
+      return communicator.broadcast(inputs.front(), call.root);
+    case Collective::reduce:
+      return {Tensor(), communicator.reduce(inputs, call.operation, call.root)};
+    case Collective::scatter:
+      return communicator.scatter(inputs.front(), call.root, call.dim);
+    case Collective::gather:
+      return {Tensor(), communicator.gather(inputs, call.root, call.dim)};
+    case Collective::all_reduce:
+      return communicator.all_reduce(inputs, call.operation);
+    case Collective::all_gather:
+      return communicator.all_gather(inputs);
+    case Collective::reduce_scatter:
+      return communicator.reduce_scatter(inputs, call.operation);
+    case Collective::all_to_all:
+      return communicator.all_to_all(inputs);
+    default:
+      throw std::invalid_argument(std::string(name_of(collective)) + " returns nothing");
   }
 }
 
@@ -67,6 +112,17 @@ void make_call(Communicator& communicator, CollectiveForm form, const MemberCall
       break;
   }
   throw std::invalid_argument(std::string(name_of(form.collective)) + " is no such call");
+}
+
+std::vector<Row> make_returning_call(Communicator& communicator, CollectiveForm form,
+                                     const MemberCall& call) {
+  if (form.takes_lists) return returned_lists(communicator, form.collective, call);
+  std::vector<Row> rows;
+  for (Tensor& tensor : returned_tensors(communicator, form.collective, call)) {
+    Row& row = rows.emplace_back();
+    if (tensor.defined()) row.push_back(std::move(tensor));
+  }
+  return rows;
 }
 
 std::vector<Tensor> firsts(const std::vector<Row>& rows) {

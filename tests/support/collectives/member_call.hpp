@@ -27,6 +27,12 @@ struct MemberCall {
 void make_call(Communicator& communicator, CollectiveForm form, const MemberCall& call,
                StreamList streams = {});
 
+/// Makes the call by the method that makes its outputs, and returns them as `MemberCall::out` has them. All
+/// members are local.
+[[nodiscard]] std::vector<std::vector<Tensor>> make_returning_call(Communicator& communicator,
+                                                                   CollectiveForm form,
+                                                                   const MemberCall& call);
+
 /// Returns the first tensor of each row, undefined where a row has none.
 [[nodiscard]] std::vector<Tensor> firsts(const std::vector<std::vector<Tensor>>& rows);
 
