@@ -349,13 +349,18 @@ void CutOperands::add_to(transport::PlanKey& key) const {
   }
 }
 
-void Request::reset(Collective of, std::string_view called, std::size_t column_count) {
+void Request::reset(Collective of, std::string_view called, std::size_t column_count, SpareOperands* spare) {
   clear();
   collective = of;
   name = called;
   columns = column_count;
-  const auto use = [this]<class Operands>(std::in_place_type_t<Operands> /*type*/) {
-    if (!std::holds_alternative<Operands>(operands)) operands.emplace<Operands>();
+  const auto leave = [spare]<class Operands>(Operands& left) {
+    std::get<Operands>(*spare) = std::move(left);
+  };
+  const auto use = [&]<class Operands>(std::in_place_type_t<Operands> /*type*/) {
+    if (std::holds_alternative<Operands>(operands)) return;
+    if (spare != nullptr) std::visit(leave, operands);
+    operands.emplace<Operands>(spare != nullptr ? std::move(std::get<Operands>(*spare)) : Operands());
   };
   const CollectiveTraits& traits = traits_of(of);
   if (traits.reduces) {

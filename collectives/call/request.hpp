@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -75,6 +76,9 @@ struct CutOperands {
   [[nodiscard]] std::size_t words() const noexcept { return 3 + 2 * parts.size(); }
 };
 
+/// Memory that a request of another type of operands may use again.
+using SpareOperands = std::tuple<CopiedOperands, ReducedOperands, CutOperands>;
+
 /// Describes a call of one process or of a team in numbers, without addresses and streams. With lanes and
 /// options it is all that a plan depends on.
 struct Request {
@@ -82,8 +86,10 @@ struct Request {
                    std::size_t column_count = 1) {
     reset(of, called, column_count);
   }
-  /// Makes it a request without operands. It keeps its memory where the type of operands stays.
-  void reset(Collective of, std::string_view called, std::size_t column_count = 1);
+  /// Makes it a request without operands. It keeps its memory where the type of operands stays; otherwise it
+  /// leaves that in `spare`, and takes what there is.
+  void reset(Collective of, std::string_view called, std::size_t column_count = 1,
+             SpareOperands* spare = nullptr);
   /// Makes it a request of nothing, which keeps its memory and the type of operands.
   void clear() noexcept;
 

@@ -17,7 +17,6 @@ namespace {
 
 using transport::team::Protocol;
 using transport::team::RoundPlan;
-using transport::team::Signature;
 
 }  // namespace
 
@@ -26,7 +25,7 @@ TeamCall::TeamCall(TeamContext& context, CollectiveForm form, StreamList streams
       request_(context.scratch().request),
       checks_(arguments_, context.devices(), team_.membership()),
       operands_(context, packing_, streams_) {
-  request_.reset(form.collective, name_);
+  request_.reset(form.collective, name_, 1, &context.scratch().spare_operands);
   signature_.collective = form.collective;
   if (form.takes_lists) signature_.operands = transport::team::CallOperands::lists;
 }

@@ -46,6 +46,7 @@ struct TeamScratch {
 
   std::vector<backend::StreamRef> streams;  ///< of local members
   Request request;
+  SpareOperands spare_operands;
   std::vector<Tensor> inputs;    ///< by local member, then column; undefined where there is none
   std::vector<Tensor> outputs;   ///< likewise
   transport::Operands operands;  ///< by buffer and member of the plan

@@ -78,6 +78,12 @@ class Replays : public testing::TestWithParam<ReplayShape> {
     synchronize(0);
     return tensor;
   }
+  /// Returns when all ranks' first launches are done: what ends the team after that ends none of these.
+  static void launch_first(Exchange& exchange, Launches& launches) {
+    launches.launch();
+    synchronize(0);
+    transport::team::synchronize(exchange);
+  }
   /// What the calls, or waiting for them, end with; "nothing fails" if they do not.
   [[nodiscard]] static std::string end_of(const std::function<void()>& calls) {
     try {
@@ -102,8 +108,7 @@ TEST_P(Replays, ThatWaitForARankThatLeavesEndAtOnce) {
     std::optional<Communicator> communicator = make(exchange, 60s);
     const Tensor tensor = filled(1);
     std::optional<Launches> launches = launches_of(*communicator, tensor, tensor);
-    launches->launch();
-    synchronize(0);
+    launch_first(exchange, *launches);
     const Stopwatch watch;
     if (exchange.rank() == 1) {
       launches.reset();
@@ -123,8 +128,7 @@ TEST_P(Replays, ThatWaitForAStoppedRankNameIt) {
     Communicator communicator = make_patient(exchange);
     const Tensor tensor = filled(1);
     Launches launches = launches_of(communicator, tensor, tensor);
-    launches.launch();
-    synchronize(0);
+    launch_first(exchange, launches);
     if (exchange.rank() == 1) std::raise(SIGSTOP);
     const std::string text = end_of([&] { launches.launch(); });
     EXPECT_TRUE(mentions(text, {"a replay of all_reduce", within_timeout, "rank 1 has not begun it",
@@ -141,8 +145,7 @@ TEST_P(Replays, ThatWaitForAKilledRankNameIt) {
     Communicator communicator = make_patient(exchange);
     const Tensor tensor = filled(1);
     Launches launches = launches_of(communicator, tensor, tensor);
-    launches.launch();
-    synchronize(0);
+    launch_first(exchange, launches);
     if (exchange.rank() == 1) std::raise(SIGKILL);
     EXPECT_TRUE(mentions(end_of([&] { launches.launch(); }), {"rank 1 (process", "is gone"}));
   });

@@ -144,7 +144,9 @@ std::vector<std::size_t> Replays::suspects(const Place& place) const {
   std::ranges::copy_if(waiting, std::back_inserter(still),
                        [&](std::size_t rank) { return is_new(rank) && stands_still(rank); });
   if (!still.empty()) return still;
-  return working.empty() ? waiting : working;
+  std::vector<std::size_t> all = working;  // which may have completed it: the record does not say
+  std::ranges::copy_if(waiting, std::back_inserter(all), is_new);
+  return all;
 }
 
 void Replays::look_for_ranks_that_left(const Place& place) {

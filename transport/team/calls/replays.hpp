@@ -79,7 +79,7 @@ class Replays {
   /// `that_wait` says.
   [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place, bool that_wait) const;
   /// Returns the other ranks that may be why nobody goes on although all have begun the replay: those whose
-  /// process stands still, or else those that do not wait themselves, or else all.
+  /// process stands still, or else all, those that do not wait themselves first.
   [[nodiscard]] std::vector<std::size_t> suspects(const Place& place) const;
   /// Ends the team if one of the ranks that have not begun the replay has left.
   void look_for_ranks_that_left(const Place& place);
