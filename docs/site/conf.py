@@ -35,3 +35,6 @@ html_show_sphinx = False
 html_copy_source = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+# A namespace that two headers declare is on the pages of both.
+suppress_warnings = ["duplicate_declaration.cpp"]
