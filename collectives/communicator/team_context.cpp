@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator/team_context.hpp"
 
+#include "collectives/call/describe.hpp"
 #include "transport/nccl/team_nccl.hpp"
 #include "transport/rounds/team_capabilities.hpp"
 #include "transport/select/select.hpp"

@@ -3,6 +3,7 @@
 
 #include "allocator/graph_pools/graph_captures.hpp"
 #include "backend/work_label.hpp"
+#include "collectives/call/describe.hpp"
 #include "device/current_device.hpp"
 #include "diagnostics/watching.hpp"
 #include "stream/thread_streams.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/rounding.hpp"
-#include "collectives/call/request.hpp"
+#include "collectives/call/describe.hpp"
 #include "transport/nccl/calls.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_plan.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/plan/shares.hpp"
 
-#include "collectives/call/request.hpp"
+#include "collectives/call/describe.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/rounds/round_stages.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/call/request.hpp"
+#include "collectives/call/describe.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/rounds/plan_rounds.hpp"
 #include "transport/rounds/round_plan.hpp"
