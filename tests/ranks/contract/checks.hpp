@@ -40,6 +40,7 @@ using Check = std::function<void()>;
 
 /// Checks a rule of the contract (`contract_captures.cpp`): replays do what the calls do.
 void every_call_can_be_captured(Group& group);
+void captured_calls_can_be_replayed(Group& group);
 
 // Each makes one call, or two that undo one another, on new tensors, on current streams.
 [[nodiscard]] Check start_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root,

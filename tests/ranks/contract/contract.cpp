@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract/contract.hpp"
 
-#include "device/runtime.hpp"
 #include "ranks/contract/checks.hpp"
 #include "ranks/contract/contract_edges.hpp"
 #include "ranks/contract/contract_exchanges.hpp"
@@ -11,14 +10,12 @@
 #include "ranks/contract/contract_memory.hpp"
 #include "ranks/contract/contract_messages.hpp"
 #include "ranks/contract/contract_reductions.hpp"
-#include "stream/stream_access.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/values/host_array.hpp"
 #include "support/values/random.hpp"
 #include "support/values/reference_sum.hpp"
 #include "support/values/test_tensor.hpp"
-#include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
 
 #include <algorithm>
@@ -193,100 +190,6 @@ void parts_of_the_ranks_work_by_themselves(Group& group) {
       check_broadcast(smaller, DType::float64, {777}, 0, 1101);
     }
     check_all_reduce(group, DType::int32, {20'000}, true, 1102);
-  }
-}
-
-/// The replays' results, with other calls in between.
-void replay(Group& group, std::int64_t count) {
-  const Stream stream(group.device(0).index());
-  const StreamGuard guard(stream);
-  const Tensor number =
-      full({count}, group.member(0) + 1, {.dtype = DType::int32, .device = group.device(0)});
-  const Tensor sum = zeros({count}, {.dtype = DType::int32, .device = group.device(0)});
-  stream.synchronize();
-
-  backend::Backend& backend = Runtime::get().backend();
-  backend.begin_capture(StreamAccess::ref(stream), CaptureErrorMode::thread);
-  if (group.communicator.explain().find(" hosts:") != std::string::npos) {
-    // Replays could not be sent to other hosts, and NCCL may not add.
-    EXPECT_TRUE(refuses([&] { group.communicator.all_reduce_add({number}, {sum}); }, ErrorCode::unsupported,
-                        {"all_reduce", "captured", "hosts"}));
-    return backend.destroy_graph(backend.end_capture(StreamAccess::ref(stream), nullptr));
-  }
-  group.communicator.all_reduce_add({number}, {sum});
-  group.communicator.broadcast({sum}, 0);
-  group.communicator.reduce_add({sum}, {number}, group.members() - 1);
-  backend::GraphHandle graph = backend.end_capture(StreamAccess::ref(stream), nullptr);
-  const int members = group.members();
-  std::int32_t last = members;  // what the last member's number is
-  std::int32_t expected = 0;
-  for (int round = 0; round < 20; ++round) {
-    backend.launch_graph(graph, StreamAccess::ref(stream));
-    expected = members * (members - 1) / 2 + last;
-    last = expected * members;
-    if (round % 3 == 0) {
-      check_broadcast(group, DType::uint8, {999}, round % members, 1300);
-      if (group.member(0) + 1 == members) {
-        EXPECT_EQ(number.to_vector<std::int32_t>()[0], last);
-      }
-    }
-    const auto sums = sum.to_vector<std::int32_t>();
-    EXPECT_EQ(std::ranges::count(sums, expected), count) << round;
-    number.fill_(group.member(0) + 1);
-    last = members;
-  }
-  stream.synchronize();
-  backend.destroy_graph(graph);
-}
-
-/// The same for local members on streams of their own, of which one begins and ends the capture.
-void replay_from(Group& group, int first, std::int64_t count) {
-  const auto origin = static_cast<std::size_t>(first);
-  std::vector<Stream> streams;
-  std::vector<Tensor> numbers;
-  std::vector<Tensor> sums;
-  std::vector<Tensor> transposed;
-  for (int i = 0; i < group.locals(); ++i) {
-    streams.emplace_back(group.device(i).index());
-    transposed.push_back(zeros({3, 4}, {.device = group.device(i)}).transpose(0, 1));
-    numbers.push_back(full({count}, group.member(i) + 1, {.dtype = DType::int32, .device = group.device(i)}));
-    sums.push_back(zeros({count}, {.dtype = DType::int32, .device = group.device(i)}));
-    current_stream(group.device(i).index()).synchronize();
-  }
-  Communicator& communicator = group.communicator;
-  const auto calls = [&] {
-    communicator.all_reduce_add(numbers, sums, streams);
-    // What is refused half-way leaves the capture as it was.
-    EXPECT_TRUE(refuses([&] { communicator.broadcast(transposed, 0, streams); }, ErrorCode::unsupported,
-                        {"broadcast", "strides", "captured"}));
-    communicator.all_reduce_add(sums, sums, streams);
-  };
-  std::vector<Stream> origin_first = streams;
-  std::swap(origin_first.front(), origin_first[origin]);
-  const int members = group.members();
-  for (const bool all_join_first : {false, true}) {
-    const Graph graph =
-        all_join_first ? Graph::capture(origin_first, calls) : Graph::capture(streams[origin], calls);
-    for (int round = 0; round < 5; ++round) {
-      for (const Tensor& sum : sums) sum.fill_(0);
-      for (const Tensor& sum : sums) current_stream(sum.device().index()).synchronize();
-      graph.launch(streams[origin]);
-      streams[origin].synchronize();
-      for (const Tensor& sum : sums) {
-        const auto values = sum.to_vector<std::int32_t>();
-        EXPECT_EQ(std::ranges::count(values, members * members * (members + 1) / 2), count)
-            << round << (all_join_first ? ", all streams joined first" : "");
-      }
-    }
-  }
-}
-
-void captured_calls_can_be_replayed(Group& group) {
-  // Between hosts only what NCCL carries can be captured, and no sums in one order.
-  if (group.communicator.explain().find(" hosts:") != std::string::npos) return;
-  for (const std::int64_t count : {5'000, 200'000}) {
-    if (group.locals() == 1) replay(group, count);
-    for (const int origin : {0, group.locals() - 1}) replay_from(group, origin, count);
   }
 }
 
