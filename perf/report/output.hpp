@@ -12,11 +12,11 @@ class Output {
   explicit Output(bool speaks, std::string program = "tutti-perf")
       : speaks_(speaks), program_(std::move(program)) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
-  /// What cannot be written to a full disk is no reason to stop measuring.
+  /// Writes the text. A full disk is no reason to stop measuring: see `is_broken`.
   void print(const std::string& text) const;
-  /// Something could not be written, other than for want of a reader.
+  /// Returns true if something could not be written, other than for want of a reader.
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
-  /// On the standard error stream, as a line of this program.
+  /// Writes a line of this program to the standard error stream.
   void complain(const std::string& text) const;
 
  private:

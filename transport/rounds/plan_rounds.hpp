@@ -23,7 +23,7 @@ namespace tutti::transport::team {
 /// Low-latency rounds are as many as direct ones. Everything is a single row, and every rectangle is put
 /// once, into the inboxes of all its readers. Where the flows of a stage pass on its sums, they are a relay.
 ///
-/// What a protocol cannot carry goes through slots.
+/// Slots carry what the protocol cannot.
 [[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_local,
                                     std::size_t local_count, const RoundLimits& limits);
 /// Returns one round without data, in which every member waits for every other.

@@ -15,7 +15,7 @@ struct MemberCall {
   /// A row for each local member. Of what the root alone has there is its row at most. A broadcast without
   /// inputs is in place.
   std::vector<std::vector<Tensor>> inputs{};
-  /// Likewise; what the root alone gets is in the last row.
+  /// A row for each local member. The last row has what the root alone gets.
   std::vector<std::vector<Tensor>> out{};
   ReduceOp operation = ReduceOp::sum;
   int root = 0;
