@@ -112,23 +112,22 @@ class Arguments {
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 
-  /// It is an enumerator: these are numbered from 0 to `last`.
+  /// Checks that `value` is an enumerator; these are numbered from 0 to `last`.
   template <class Enum>
   void enumerator(Enum value, Enum last, std::string_view argument) const {
     require_enumerator(value, last, function_, argument);
   }
-  /// `options.transport` is an enumerator.
+  /// Checks that `options.transport` is an enumerator.
   void known_transport(TransportKind transport) const;
   void enough_multiprocessors(std::optional<int> given, int least) const;
   void not_empty(std::size_t count, const Name& name) const;
-  /// The devices, the current one by its index; in `memory`, if it is among them.
+  /// Returns the devices, with the current one by its index; a changed list is kept in `memory`.
   [[nodiscard]] DeviceList resolved(DeviceList devices, std::vector<Device>& memory) const;
-  /// `devices[i]` is an existing device, not the host.
+  /// Checks that each `devices[i]` is an existing device, not the host.
   void existing_devices(DeviceList devices, std::string_view argument) const;
   void existing_device(Device device, const Name& name) const;
-  /// Defined, on an existing device or the host, and its memory is what it claims to be: on that device, and
-  /// at least as large as the elements reach. Memory the library allocated is believed, other memory is
-  /// looked up.
+  /// Checks that a tensor is defined, on an existing device or the host, and that its memory is on that
+  /// device and holds all elements. Memory that the library allocated is not looked up; other memory is.
   void usable(const Tensor& tensor, const Name& name) const {
     if (!is_believed(tensor)) look_into(tensor, name);
   }
@@ -136,19 +135,20 @@ class Arguments {
   void same_dtype(const Tensor& tensor, const Name& name, DType expected, const Name& expected_of) const;
   void same_sizes(const Tensor& tensor, const Name& name, std::span<const std::int64_t> expected,
                   const Name& expected_of) const;
-  /// `tensor` has the dimensions of `pattern`, of the same sizes but along dimension `dim`.
+  /// Checks that `tensor` has the dimensions of `pattern`, of the same sizes but along dimension `dim`.
   void same_sizes_but_one(const Tensor& tensor, const Name& name, const Tensor& pattern,
                           const Name& pattern_name, int dim) const;
-  /// No two elements of it share memory.
+  /// Checks that no two elements of the tensor share memory.
   void writable(const Tensor& tensor, const Name& name) const;
-  /// There is such an operation.
+  /// Checks that the operation is an enumerator.
   void operation(const ReduceOp& operation) const;
-  /// Elements of the type have the operation, and there is one factor, or one for each of `count` inputs.
+  /// Checks that elements of the type have the operation, and that there is one factor, or one for each of
+  /// `count` inputs.
   void operation(const ReduceOp& operation, DType dtype, std::size_t count) const;
-  /// Has an operation that is compiled ready for elements of the type on the device, which may take seconds.
-  /// Throws what compiling does.
+  /// Compiles an operation that is given as source text for elements of the type on the device, which may
+  /// take seconds. Throws the errors of compiling.
   void compiled_for(const ReduceOp& operation, DType dtype, Device device) const;
-  /// `dim`, counted from the front.
+  /// Returns `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// Checks a workload: one element type for each tensor of the list, or none.
   void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;

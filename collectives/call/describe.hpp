@@ -15,8 +15,8 @@ namespace tutti::collectives {
 /// scatter first, the result of a sum or gather last. A team has a row of inputs for each member, then a row
 /// of outputs for each.
 void describe(const Request& request, transport::Problem& problem);
-/// The same of messages among all members of a team, which are an exchange: message i goes from buffer 2i to
-/// buffer 2i + 1. Sets the homes of these, too.
+/// Completes a problem of messages among all members of a team, which are an exchange: message i goes from
+/// buffer 2i to buffer 2i + 1. Sets the homes of these, too.
 void describe(std::span<const transport::InsideMessage> messages, transport::Problem& problem);
 
 }  // namespace tutti::collectives

@@ -98,10 +98,10 @@ struct Request {
   std::size_t columns = 1;
   /// The type follows from the collective's traits. Collectives that move no tensors copy nothing.
   std::variant<CopiedOperands, ReducedOperands, CutOperands> operands;
-  /// Where members' parts of the one column differ in length; else empty. Of an all_gather the bytes of each
-  /// member's input, of which the column has all. Of reductions the elements of each member's part. Of an
-  /// all_to_all the bytes from each member to each, by sender, then receiver; the column has as many as the
-  /// largest input or output.
+  /// The lengths of members' parts of the one column; empty where all parts are equally long. An all_gather
+  /// has the bytes of each member's input here, and their sum in the column. Reductions have the elements of
+  /// each member's part. An all_to_all has the bytes from each member to each, by sender, then receiver; its
+  /// column has as many as the largest input or output.
   std::vector<std::uint64_t> parts;
 
   [[nodiscard]] CopiedOperands& copied() { return std::get<CopiedOperands>(operands); }
@@ -128,9 +128,10 @@ struct Request {
   [[nodiscard]] std::size_t words() const;
 };
 
-/// Where members' inputs are copied to all outputs of a team, as by a broadcast or an all_gather, the request
-/// leaves those outputs alone of which `is_left(member, column)` says that they need no copy of their own
-/// member's input: the root's, or everyone's where all have inputs. This comes after all columns.
+/// Excludes outputs from the copies of their own members' inputs: the root's output, or every member's where
+/// all have inputs. `is_left(member, column)` returns true for an output that needs no such copy. Applies to
+/// requests that copy to all outputs of a team, such as a broadcast or an all_gather; others stay as they
+/// are. Call it after all columns have been added.
 template <class IsLeft>
 void leave_own_copies_alone(Request& request, std::size_t members, std::size_t root, const IsLeft& is_left) {
   const CollectiveTraits& traits = traits_of(request.collective);

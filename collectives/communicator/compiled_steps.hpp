@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-/// How a team reduces by what is compiled at run time. The kernels of rounds know the operations that they
-/// combine by, so that the operands are brought to who combines them, as they are, and combined there.
+/// Cuts a team's reduction by an operation that is compiled at run time into steps. The kernels of rounds
+/// have no such operations, so that other steps copy the operands to the members that combine them.
 namespace tutti::collectives {
 
 /// One step of such a reduction, of some of its columns.
@@ -25,8 +25,8 @@ struct CompiledStep {
   Request request{};
   std::size_t first = 0;  ///< column
   std::size_t columns = 1;
-  /// For each column, by member, how many elements that one combines. In a gather they are the first ones,
-  /// in all other steps those behind the shares of the members before it.
+  /// The number of elements that each member combines, by column, then member. In a gather they are the first
+  /// ones, in all other steps those behind the shares of the members before it.
   std::vector<std::vector<std::uint64_t>> shares{};
 
   /// Returns where a member's share begins in a column of the step, in elements.

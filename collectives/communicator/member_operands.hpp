@@ -55,7 +55,7 @@ struct PartsInRows {
   std::span<const std::int64_t> elements;  ///< of each member's part, over all rows
 };
 
-/// For each local member, a number of elements for each of all members.
+/// Lists of sizes, one for each local member: numbers of elements, by member of the communicator.
 using SizeLists = ListOf<std::vector<std::int64_t>>;
 
 /// The properties that local members' tensors share beside element types: their sizes, or, where they are

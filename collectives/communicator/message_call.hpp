@@ -31,7 +31,7 @@ class LinkCall final : public TeamTurn {
   /// Adds a message, `names` being those of its tensor and of its other member. Throws
   /// Error(invalid_argument).
   void add(const Message& message, const Name& tensor_name, const Name& peer_name);
-  /// Throws before anything is queued if the messages do not go together; then announces and enqueues them.
+  /// Announces and enqueues the messages. Throws before anything is queued if they do not go together.
   void run();
 
  private:

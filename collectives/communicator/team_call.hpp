@@ -53,10 +53,10 @@ class TeamCall final : public TeamTurn {
   /// local members' streams. Throws Error(unsupported) before if the transport that was asked for cannot
   /// carry it.
   void run(const std::function<void()>& then = nullptr);
-  /// The same where ranks know of their own members alone how much is moved. Once all have posted the call,
-  /// `agree` is given the lengths of all members' parts (`Signature::lengths`) and completes the request;
-  /// what it throws ends the team, as does all that fails afterwards. `has_rows_apart`: as the shape will
-  /// say.
+  /// Runs a call in which a rank knows the lengths of its own members' parts only. Once all ranks have posted
+  /// the call, `agree` is given the lengths of all members' parts (`Signature::lengths`) and completes the
+  /// request. What it throws ends the team, and so does a failure after it. `has_rows_apart` is the value
+  /// that the request's shape will have.
   void run_agreed(bool has_rows_apart, const std::function<void(std::span<const std::uint64_t>)>& agree);
 
   /// Carries out a call in several steps, all of which the ranks take alike: each is announced to the others

@@ -77,7 +77,7 @@ class TeamContext {
     return capabilities_;
   }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
-  /// For who watches: unlike those of the process's other teams.
+  /// Returns the number under which traces show the team; no other team of the process has it.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
   /// The call that is being made as far as it is known before the shape of its request.

@@ -48,17 +48,17 @@ class TeamOperands {
 
   // The functions that follow are steps of a call's way to the streams, in their order.
 
-  /// Has the request leave members' own results alone that were not given, or are their own input.
+  /// Excludes members' own results from the request's copies if they were not given or are their own input.
   void leave_own_copies_alone(std::size_t root);
-  /// Has the request leave the parts alone that an exchange of equal parts in place keeps, as they are where
-  /// they belong.
+  /// Excludes the parts from the request's copies that an exchange of equal parts in place leaves where they
+  /// are.
   void leave_kept_parts_alone();
   /// Queues the copies of inputs that the plan would overwrite.
   void copy_inputs_in_place(const transport::Plan& plan);
   /// Returns what a launch takes, with the addresses of all that is set.
   [[nodiscard]] transport::Operands& bind();
-  /// Has what the rounds of call `sequence` give opened by the others; what cannot be opened is replaced by a
-  /// stand-in.
+  /// Asks the other ranks to open the operands that the rounds of call `sequence` expose. An operand that
+  /// cannot be opened is replaced by a stand-in.
   void expose(const transport::team::RoundPlan& rounds, std::uint64_t sequence, bool is_captured);
   /// Calls `visit(tensor, local)` for all memory that the work uses.
   template <class Visit>
@@ -104,7 +104,7 @@ class TeamOperands {
     std::size_t local = 0;
   };
   std::vector<Kept> kept_;
-  /// For an operand in memory that others cannot open.
+  /// A copy in shareable memory that replaces an operand whose memory others cannot open.
   struct StandIn {
     std::size_t local = 0;
     Tensor operand;

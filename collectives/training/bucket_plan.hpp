@@ -9,7 +9,7 @@
 
 namespace tutti::collectives {
 
-/// Up to how many bytes buckets take gradients.
+/// The largest sizes of buckets, in bytes.
 struct BucketLimits {
   std::size_t first = 0;  ///< the first bucket of each element type
   std::size_t others = 0;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-/// What is learnt, and how one process learns it on its devices.
+/// A linear regression, and how one process trains it on its devices.
 namespace training {
 
 inline constexpr std::int64_t samples =

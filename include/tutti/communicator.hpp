@@ -274,11 +274,12 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   void abort(std::string_view reason) noexcept;
   /// Returns whether the communicator still runs: false once anything has ended it.
   [[nodiscard]] bool is_running() const noexcept;
-  /// Throws what has ended the communicator, if anything has. After waiting for the streams of a call: if it
-  /// does not throw, the call's outputs are what they should be.
+  /// Throws the error that has ended the communicator, if any. If it does not throw after a wait for the
+  /// streams of a call, the call's outputs are correct.
   void check() const;
-  /// Every rank's last calls, whether they are complete and how long ago they were made, and how far messages
-  /// between members have come that have an end on this host, as one line of JSON.
+  /// Returns the flight record, as one line of JSON: every rank's last calls, whether they are complete and
+  /// how long ago they were made, and how far messages with an end on this host have come.
+  ///
   /// When a call times out, one rank writes the last few to the log, or appends them to a file of its own if
   /// `TUTTI_FLIGHT_RECORD` names one; the others say in a line why they end. What other ranks' GPUs have
   /// completed may be known some 50 ms later.

@@ -75,7 +75,7 @@ class Allocators final : public RuntimePart {
   void remove_keeper(GraphPoolKeeper& keeper) noexcept;
 
   [[nodiscard]] const std::shared_ptr<Reclaimers>& reclaimers() const noexcept { return reclaimers_; }
-  /// Has late releases and all reclaimers give memory back that they can. Returns whether any has.
+  /// Asks late releases and all reclaimers to free the memory that they can. Returns true if any did.
   bool reclaim();
 
   void require_unused() override;

@@ -52,7 +52,7 @@ struct FanOut {
 /// The operation that combines elements. A plan leaves it open, like addresses.
 struct Reducing {
   ReduceKind kind = ReduceKind::sum;
-  /// For `premul_sum`: one factor for all inputs, or one for each.
+  /// The factors of `premul_sum`: one for all inputs, or one for each.
   std::span<const double> factors{};
 
   /// Returns the factor of the input at `index`.

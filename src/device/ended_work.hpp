@@ -42,7 +42,7 @@ class EndedWork final : public RuntimePart {
   void add(Source& source, std::span<const int> devices);
   /// Removes the source, which is not asked any more; does nothing if it was not added.
   void remove(const Source& source) noexcept;
-  /// Throws what a source tells of the device. One atomic load where there is none.
+  /// Throws the error that a source has for the device. Costs one atomic load where no source was added.
   void report(int device) {
     const auto index = static_cast<std::size_t>(device);  // of an event that is older than the devices, any
     if (index < counts_.size() && counts_[index].load(std::memory_order_acquire) != 0) ask(device);

@@ -22,7 +22,7 @@ class WholeFile {
   void write(std::string_view text);
 
  private:
-  /// Throws the error in `errno` unless `is_right`.
+  /// Throws std::system_error with `errno` unless `is_right`.
   void check(bool is_right) const;
   void write_to(int file, std::string_view text) const;
 

@@ -41,7 +41,7 @@ class JitCombination {
   /// complex numbers and float8, and what compiling throws, the first time.
   void run(Runtime& runtime, backend::StreamRef stream, DType dtype, void* target,
            std::span<const void* const> operands, std::size_t count) const;
-  /// Has it compiled for a device and loaded there, before `run`, which then costs a launch.
+  /// Compiles the operation for a device and loads it there, so that the first `run` costs only a launch.
   void prepare(Runtime& runtime, int device, DType dtype) const;
 
  private:

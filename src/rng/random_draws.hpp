@@ -43,8 +43,8 @@ class RandomDraws {
   /// Adds a fill of `words` words on `stream`, which is being captured into the graph.
   [[nodiscard]] Place add(backend::StreamRef stream, std::uint64_t words);
   [[nodiscard]] bool empty();
-  /// Has a launch that is queued on `stream` next draw from where the generators are, and advances these by
-  /// all that it draws. The launch before is one that `stream` waits for.
+  /// Sets the positions from which the next launch on `stream` draws to those of the generators, and advances
+  /// these by all that it draws. `stream` must already wait for the launch before.
   void begin_launch(backend::StreamRef stream);
   void clear() noexcept;
 

@@ -57,7 +57,7 @@ class SharedBefore final : public RuntimePart, public Reclaimer {
   void add(std::unique_ptr<SharedTensorState> state);
   /// Lets go of what nobody has open; returns whether anything has gone.
   bool reclaim() override;
-  /// Throws, too, if this process has tensors of others open.
+  /// Throws if the program uses shared tensors, or this process has tensors of others open.
   void require_unused() override;
   /// A tensor of another process has been opened.
   void count_opened() noexcept { ++opened_; }

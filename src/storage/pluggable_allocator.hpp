@@ -49,7 +49,7 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   [[nodiscard]] bool is_used() const noexcept {
     return choice_.load(std::memory_order_acquire) == Choice::plugged;
   }
-  /// Throws if it has been decided already.
+  /// Chooses the program's functions. Throws if the choice has been made already.
   void use(std::shared_ptr<const PluggedFunctions> functions);
 
   /// Allocates as `DeviceStorage::allocate` does.

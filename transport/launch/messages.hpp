@@ -53,7 +53,7 @@ class MessageLauncher {
   team::Team& team_;
   const team::TeamCapabilities& capabilities_;
   team::LinkLauncher links_;
-  /// By route; nullptr: not made yet.
+  /// The plans that describe a message, by route; nullptr: not made yet.
   std::array<std::shared_ptr<const Plan>, message_route_count> plans_;
 };
 

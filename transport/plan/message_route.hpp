@@ -35,7 +35,7 @@ struct MessageShape {
   };
   Some far;     ///< from this process to others, and from others
   Some inside;  ///< between its own members; empty ones do not count
-  /// Every member of the team sends or receives an inside message whose other end is another member; so all
+  /// True if every member of the team sends an inside message to another member or receives one; so all
   /// members are this process's.
   bool is_among_all = false;
 };

@@ -19,8 +19,7 @@ struct LinkTransfer {
   LinkHalf half;
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
-  /// For received messages: the address by which the device of `LinkHalf::peer` can write there; nullptr:
-  /// none.
+  /// The address by which the device of `LinkHalf::peer` can write a received message; nullptr: none.
   std::byte* invited_to = nullptr;
 };
 

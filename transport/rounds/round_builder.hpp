@@ -119,7 +119,7 @@ class RoundBuilder {
   std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
   std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
   std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
-  /// By member: the bytes that it copies within its own memory, plus those of the sums that it makes. Other
+  /// The bytes that each member copies within its own memory, plus those of the sums that it makes. Other
   /// members may not know of such copies; but if there are others, the same bytes are sent to them, so that
   /// `fits` is the same for all.
   std::vector<std::uint64_t> kept_;

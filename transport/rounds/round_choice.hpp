@@ -41,8 +41,7 @@ struct TeamCapabilities {
 
 struct RoundChoice {
   Protocol protocol = Protocol::slots;
-  /// Each member, but the root where there is one, gets or adds a share of what others want, and relays it
-  /// with low latency.
+  /// Every member except the root fetches or adds a share of the result and sends it on with low latency.
   bool is_relayed = false;
   /// In a direct round, members write to the destination instead of reading from the source.
   bool is_written = false;

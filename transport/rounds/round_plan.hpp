@@ -88,7 +88,7 @@ struct RoundPlan {
   Protocol protocol = Protocol::slots;
   bool writes_exposed = false;                ///< members write to memory that others expose
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
-  /// By local member: buffers that it exposes in some round, each once.
+  /// The buffers that each local member exposes in some round, each once.
   std::vector<std::vector<BufferId>> exposed;
 
   /// Returns the memory that the plan takes, approximately.

@@ -35,7 +35,7 @@ struct Wish {
 };
 /// Returns the problem's own wish, or else the environment's.
 [[nodiscard]] Wish wish_of(const Problem& problem);
-/// Throws Error(unsupported) with the objection to the wish.
+/// Throws the Error(unsupported) that says why the requested transport cannot carry the problem.
 [[noreturn]] void refuse_wish(const Problem& problem, const Wish& wish, std::string_view objection);
 
 /// Returns the plan of the first candidate that can carry the problem and is preferred, or of the one asked

@@ -23,8 +23,8 @@ namespace tutti::transport {
 /// Chooses for a team's problem, by the team's capabilities: NCCL, then rounds.
 [[nodiscard]] Plan select(const Problem& problem, const team::TeamCapabilities& team);
 
-/// Throws Error(unsupported) if `select` could plan the team's problem in no way, whatever its flows and
-/// reductions, which may not be known yet.
+/// Throws Error(unsupported) if `select` could not plan the team's problem whatever its flows and reductions
+/// are; these may not be known yet.
 void require_possible(const Problem& problem, const team::TeamCapabilities& team);
 
 /// Chooses the route of messages: NCCL where it is `wished` for, else direct, in lines, or through slots, the

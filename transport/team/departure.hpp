@@ -51,8 +51,8 @@ class Departure {
   /// longer for them to close its windows. It waits for no rank whose process is known to be gone.
   void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
              const HostProxy* host_proxy) noexcept;
-  /// Has the runtime free what others still have open of this rank, once they have closed it, as they report
-  /// in `shared`. Ends `registrations`. The team's threads must have ended.
+  /// Leaves this rank's memory that others still have open to the runtime, which frees it once they report
+  /// in `shared` that they have closed it. Ends `registrations`. The team's threads must have ended.
   void defer_frees(HostShare& shared, Windows& windows, std::optional<Registrations>& registrations) noexcept;
 
  private:

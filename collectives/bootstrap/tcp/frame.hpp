@@ -38,7 +38,7 @@ class Frame {
   [[nodiscard]] bool is_as_expected() const noexcept {
     return header_.kind == Header::Kind::bytes && header_.length == expected_;
   }
-  /// Throws the failure that it is, unless it is none.
+  /// Throws the failure that the frame reports, if it is one.
   void rethrow() const;
   /// The last note that has come since this was called last.
   [[nodiscard]] std::optional<std::string> take_note();
@@ -67,7 +67,7 @@ struct Line {
                                   const Wait& wait);
 /// Makes the header of so many bytes.
 [[nodiscard]] Header header_of(std::size_t length);
-/// These functions send only what can be sent without waiting. Nothing may follow half a note.
+/// Sends a failure as far as that takes no waiting; so does `send_note`. Nothing may follow half a note.
 void send_failure(const Descriptor& socket, ErrorCode code, std::string_view message);
 Progress send_note(const Descriptor& socket, std::string_view text);
 

@@ -56,11 +56,11 @@ class Visitor {
   /// connected.
   [[nodiscard]] State advance();
   [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
-  /// It has said something, and nothing that a rank would not say.
+  /// Returns true if the visitor has sent something, and nothing that a rank would not send.
   [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
   /// Returns when the other end last sent something or, if it has not, connected.
   [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
-  /// These two functions are for a visitor that was admitted.
+  /// Returns what an admitted visitor says it is. Call this and `take_socket` only once it is admitted.
   [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }
   [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
 

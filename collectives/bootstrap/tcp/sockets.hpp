@@ -64,10 +64,10 @@ struct Address {
 [[nodiscard]] Descriptor accept_at(const Descriptor& listener);
 
 enum class Progress : std::uint8_t { halfway, complete, closed };
-/// These two do not wait; `rest` is what is left afterwards.
+/// Receives without waiting, as `send` sends; `rest` is what is left afterwards.
 [[nodiscard]] Progress receive(const Descriptor& socket, std::span<std::byte>& rest);
 [[nodiscard]] Progress send(const Descriptor& socket, std::span<const std::byte>& rest);
-/// These two wait until all has gone; half-way only if the wait is over.
+/// Receives all bytes, as `send_all` sends them, unless the wait ends before: then it returns half-way.
 [[nodiscard]] Progress receive_all(const Descriptor& socket, std::span<std::byte> bytes, const Wait& wait);
 [[nodiscard]] Progress send_all(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait);
 

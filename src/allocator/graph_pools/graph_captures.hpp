@@ -58,8 +58,8 @@ class GraphCaptures final : public RuntimePart {
 void require_no_default_stream(Runtime& runtime, std::span<const backend::StreamRef> streams,
                                std::string_view function);
 
-/// Has the graph, if `stream` is being captured, keep `storage`, whose memory each of its runs uses.
-/// Returns whether it does.
+/// Makes the graph that `stream` is being captured into keep `storage`, whose memory each of its runs uses.
+/// Returns false if the stream is not being captured.
 [[nodiscard]] bool graph_keeps(Storage& storage, backend::StreamRef stream);
 
 }  // namespace tutti

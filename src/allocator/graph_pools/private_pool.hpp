@@ -43,7 +43,7 @@ class PrivatePool {
   /// A use of the pool by a capture, which lasts while the object exists.
   class Use {
    public:
-    /// Throws Error(invalid_argument), in the name of `function`, if another one does.
+    /// Throws Error(invalid_argument), in the name of `function`, if another capture uses the pool.
     Use(std::shared_ptr<PrivatePool> pool, std::string_view function);
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;

@@ -47,8 +47,8 @@ class TableStore {
   int device_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
-  /// By stream, in the order in which they become idle: only the first of each need be asked about, but for
-  /// those of `cudaStreamPerThread`, which is many.
+  /// Slots that are still in use, by stream, in the order in which they become idle. Only the first of each
+  /// stream is asked about; of `cudaStreamPerThread` all are, because each thread has its own such stream.
   std::map<cudaStream_t, std::deque<std::unique_ptr<Slot>>> pending_;
 };
 

@@ -16,7 +16,7 @@ class SuspensionDetector {
 
   /// A gap up to this length is no suspension, however short the timeout is.
   static constexpr std::chrono::milliseconds shortest_gap{100};
-  /// After so many gaps in a row the thread may judge all the same.
+  /// The number of gaps in a row after which the thread may judge all the same.
   static constexpr int most_gaps_in_a_row = 8;
 
   /// `timeout` is the time after which other ranks are late.

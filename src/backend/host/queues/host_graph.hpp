@@ -45,11 +45,11 @@ class Capture {
   /// The point at which an event was recorded.
   struct Mark {
     std::uint32_t lane = 0;
-    /// By lane: how many entries come before, directly or by waits.
+    /// The number of entries that come before, directly or by waits, by lane.
     std::vector<std::uint64_t> before;
   };
 
-  /// The capture must end on thread `ends_on`; on any if that is none.
+  /// Begins a capture that must end on thread `ends_on`, or may end on any if that is none.
   Capture(std::uint64_t id, StreamWorker& origin, std::thread::id ends_on);
 
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }

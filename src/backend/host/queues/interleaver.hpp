@@ -103,7 +103,7 @@ class Interleaver final : public StreamWorker::Observer {
   const StreamWorker* in_turn_ = nullptr;  ///< whose entry the others wait for
   std::uint64_t turns_ = 0;
   std::uint64_t long_turn_ = 0;  ///< the last turn whose end `settle_briefly` has not waited for
-  /// By worker: the number of entries that have started, or follow one that has, and that nobody waits for.
+  /// The number of entries that have started, or follow one that has, and that nobody waits for, by worker.
   std::map<const StreamWorker*, std::size_t> overdue_;
   std::condition_variable settled_;
 

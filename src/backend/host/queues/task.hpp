@@ -13,7 +13,7 @@
 
 namespace tutti::backend::host {
 
-/// Is thrown by a task that was ended from elsewhere; its code becomes that of the device's failure.
+/// The error that a task throws when it is ended from elsewhere; its code becomes the device's failure.
 class Ended final : public Error {
  public:
   using Error::Error;
