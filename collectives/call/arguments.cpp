@@ -152,11 +152,11 @@ void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t co
   const ReduceKind kind = operation.kind();
   if (kind == ReduceKind::sum) return;
   if (!has_operation(dtype, kind))
-    fail("op is {}, which elements of {} do not have", name_of(kind), name_of(dtype));
+    fail("op is {}, expected an operation that {} supports", name_of(kind), name_of(dtype));
   if (kind != ReduceKind::premul_sum) return;
   const std::vector<double>& factors = operation.factors();
   if (factors.size() != 1 && factors.size() != count) {
-    fail("op has {} factors, expected 1, or {}: one for each that is added", factors.size(), count);
+    fail("op has {} factors, expected 1, or {}: one for each input", factors.size(), count);
   }
   const bool is_whole = visit_dtype(dtype, []<class T>() { return std::integral<T>; });
   if (!is_whole) return;

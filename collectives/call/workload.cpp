@@ -31,7 +31,8 @@ void check(const Arguments& arguments, const Workload& workload) {
     arguments.fail("bytes is {}, expected {} at most", workload.bytes, most_bytes);
   std::size_t left = most_bytes;
   for (const std::size_t bytes : workload.tensor_bytes) {
-    if (bytes > left) arguments.fail("tensor_bytes are more in all than {}, expected no more", most_bytes);
+    if (bytes > left)
+      arguments.fail("tensor_bytes add up to more than {}, expected at most that", most_bytes);
     left -= bytes;
   }
 }
@@ -71,7 +72,7 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
     if (traits.reduces && !has_operation(dtype, workload.reduce_kind)) {
-      arguments.fail("reduce_kind is {}, which elements of {} do not have", name_of(workload.reduce_kind),
+      arguments.fail("reduce_kind is {}, expected one that {} supports", name_of(workload.reduce_kind),
                      name_of(dtype));
     }
     std::uint64_t elements = sizes[t] / size_of(dtype);

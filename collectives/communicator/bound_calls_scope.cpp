@@ -23,8 +23,8 @@ void BoundCallsScope::check_streams(const TeamContext& context, std::span<const 
   const auto is_recorded = [&](backend::StreamRef stream) { return backend.capture_id(stream) == capture_; };
   if (std::ranges::any_of(streams, is_recorded)) return;
   arguments.fail(
-      "streams has none that is being recorded, expected none at all, the current ones, or such as have "
-      "waited for these: the call would be made once, and not by launches of what is bound");
+      "streams are not part of the recording, expected the current streams or streams that wait for them: "
+      "otherwise the call runs once, and not at each launch");
 }
 
 }  // namespace tutti::collectives

@@ -77,7 +77,7 @@ std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const Communi
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
         devices.begin() + static_cast<std::ptrdiff_t>(i)) {
-      arguments.fail("options.devices[{}] is {}, which is there already: a device is one member", i,
+      arguments.fail("options.devices[{}] is {}, which is listed before, expected each device once", i,
                      to_string(devices[i]));
     }
   }
@@ -128,7 +128,8 @@ Team::Settings CommunicatorCollectives::Impl::prepared(const CommunicatorOptions
 CommunicatorCollectives::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_work_of_calls()) return;
-    log_warning("Communicator: its calls have not come to their end, and keep what they use");
+    log_warning(
+        "Communicator: destroyed while its calls are running: the memory that they use stays allocated");
     context->team().live_teams().stop_counting(context->team().calls());
   }
   keep(std::move(context));
@@ -176,7 +177,7 @@ void CommunicatorCollectives::Impl::end_launches() {
     std::unique_lock lock(mutex);
     if (ends.wait_for(lock, longest_wait_of(team), [&] { return are_over; })) return;
     team.abort().set(ErrorCode::aborted, "a rank left with launches under way");
-    log_warning("Communicator: launches of graphs that have not come to their end are ended");
+    log_warning("Communicator: launches of graphs are still running and are aborted");
   };
   backend::Thread ender;
   try {
@@ -185,7 +186,8 @@ void CommunicatorCollectives::Impl::end_launches() {
                               team.abort().fail("cannot wait for launches of graphs", escaped);
                             });
   } catch (const std::exception& error) {
-    log_warning(fmt::format("Communicator: no limit on waiting for launches of graphs: {}", error.what()));
+    log_warning(
+        fmt::format("Communicator: waits for launches of graphs without a time limit: {}", error.what()));
   }
   for (const Device device : context->devices()) {
     try {

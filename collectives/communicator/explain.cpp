@@ -53,10 +53,9 @@ std::string explain(const TeamContext& context) {
   if (are_on_devices)
     text += explain_low_latency(context.team().membership().member_count(), context.capabilities());
   if (is_direct) {
-    text += fmt::format(
-        "beyond that, operands of which members give one another more than {} bytes are read where they "
-        "lie\n",
-        transport::round_tuning_of(context.runtime().backend().kind()).direct_from);
+    text +=
+        fmt::format("beyond that, operands of which members exchange more than {} bytes are read in place\n",
+                    transport::round_tuning_of(context.runtime().backend().kind()).direct_from);
   }
   if (context.capabilities().nccl == nullptr)
     return text + fmt::format("nccl not taken: {}\n", context.capabilities().nccl_refusal);
@@ -66,7 +65,7 @@ std::string explain(const TeamContext& context) {
   if (context.team().membership().spans_hosts() || context.team().settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   if (context.team().settings().most_multiprocessors != backend::all_multiprocessors)
-    return text + "nccl not taken: it takes as many multiprocessors as it likes\n";
+    return text + "nccl not taken: its multiprocessors cannot be limited\n";
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (std::size_t value = 0; value < collective_count; ++value) {

@@ -92,8 +92,8 @@ void LinkCall::pair_up() {
     const auto& [sent, received] = sides;
     if (sent.size() != received.size()) {
       arguments_.fail(
-          "{} messages are sent from member {} to member {} and {} are received, expected as many: "
-          "both sides of a message inside a process are in one batch",
+          "{} messages are sent from member {} to member {} and {} are received, expected equal numbers: "
+          "a message inside a process needs both sides in one batch",
           sent.size(), link.first, link.second, received.size());
     }
     for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -170,7 +170,8 @@ void run_for_all(TeamCall& call, const ReduceOp& operation, const MemberOperands
     case Collective::all_to_all:
       return all_to_all(call, inputs, out);
     default:
-      throw Error(ErrorCode::internal, fmt::format("{} is not for all members", name_of(call.collective())));
+      throw Error(ErrorCode::internal,
+                  fmt::format("{} has no form for all members", name_of(call.collective())));
   }
 }
 

@@ -51,8 +51,7 @@ void TeamContext::require_unbounded(const Arguments& arguments) const {
   const std::uint32_t most = team_.settings().most_multiprocessors;
   if (most == backend::all_multiprocessors) return;
   arguments.unsupported(
-      "options.multiprocessors is {}, but kernels that are compiled at run time take as many as there are",
-      most);
+      "options.multiprocessors is {}, but kernels that are compiled at run time cannot be limited", most);
 }
 
 transport::Problem TeamContext::outline_of(const Request& request, std::size_t root) const {

@@ -65,8 +65,7 @@ std::string explain(const Workload& given) {
   arguments.existing_devices(devices, "devices");
   arguments.existing_device(workload.root, "root");
   if (traits_of(workload.collective).is_of_communicators) {
-    arguments.fail("collective is {}, expected one that is not a communicator's alone",
-                   name_of(workload.collective));
+    arguments.fail("collective is {}, expected one that has a free function", name_of(workload.collective));
   }
   Request request = collectives::request_of(arguments, workload, devices.size());
   const Call call = WorkloadCall(arguments, workload, devices).make(std::move(request));

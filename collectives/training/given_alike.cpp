@@ -62,7 +62,7 @@ Difference first_difference(TeamExchange& exchange, const std::vector<GivenAlike
 /// Some ranks have refused what they were given: all others say what the first of them has said.
 void refuse_as_others(TeamExchange& exchange, const Arguments& arguments, const std::string& own_refusal) {
   const std::string refusal = transport::team::first_complaint(exchange, own_refusal);
-  if (own_refusal.empty()) arguments.fail("not all ranks can take their arguments: {}", refusal);
+  if (own_refusal.empty()) arguments.fail("another rank refused its arguments: {}", refusal);
 }
 
 }  // namespace

@@ -162,7 +162,8 @@ void ShardedOptimizer::Impl::keep_memory() const {
 void ShardedOptimizer::Impl::step(const Update& update) {
   const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
   if (!update) arguments.fail("update is empty, expected a function");
-  if (is_updating_) arguments.fail("the update of a step before has not returned, expected no further step");
+  if (is_updating_)
+    arguments.fail("the update of an earlier step has not returned, expected no further step");
   std::vector<Tensor> gradients;
   std::vector<Tensor> parameters;
   std::vector<Tensor> own_gradients;

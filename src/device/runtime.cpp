@@ -94,8 +94,8 @@ std::unique_ptr<Runtime> boot() {
     const auto machine = virtual_devices::VirtualMachine::from_environment();
     auto booted = boot_virtual_machine(machine);
     log_warning(
-        fmt::format("no GPU is usable, so the {} devices are virtual ones, which this machine's processors "
-                    "carry out: {}. If that is wanted, set TUTTI_BACKEND=host",
+        fmt::format("no GPU is usable, so the {} devices are virtual devices, which run on the CPU: {}. If "
+                    "that is wanted, set TUTTI_BACKEND=host",
                     machine.device_count, reason));
     return booted;
   }

@@ -220,7 +220,8 @@ DescriptorPort::DescriptorPort()
       address_(drawn_number()),
       listener_(listening_at(SocketName::abstract(address_))),
       bell_(listener_.is_open() ? make_bell() : Descriptor()) {
-  if (!bell_.is_open()) fail_by(ErrorCode::out_of_memory, "no socket to pass shared memory by", errno);
+  if (!bell_.is_open())
+    fail_by(ErrorCode::out_of_memory, "cannot open a socket to pass shared memory", errno);
   thread_ = backend::Thread(
       {.name = "tutti-port", .purpose = "that passes shared memory to other processes"}, [this] { serve(); },
       [](const backend::Escaped&) {});
@@ -261,7 +262,7 @@ void DescriptorPort::listen_in_files() {
   const SocketName name = SocketName::file(address_);
   Descriptor listener = listening_at(name);
   if (!listener.is_open())
-    fail_by(ErrorCode::unsupported, fmt::format("no socket to pass shared memory by at {}", name.text()),
+    fail_by(ErrorCode::unsupported, fmt::format("cannot open socket {} to pass shared memory", name.text()),
             errno);
   // Any user may connect; the tokens decide.
   static_cast<void>(chmod(name.path(), S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH));
@@ -365,7 +366,10 @@ Descriptor DescriptorPort::fetch(std::uint64_t address, std::uint64_t token) {
   Descriptor descriptor;
   const char word = Answer().receive(line.number(), descriptor);
   if (word == is_offered && !descriptor.is_open()) {
-    fail_by(ErrorCode::peer_unavailable, "what has been fetched cannot be taken: see ulimit -n", EMFILE);
+    fail_by(
+        ErrorCode::peer_unavailable,
+        fmt::format("socket {}: this process cannot receive another descriptor: see ulimit -n", near.text()),
+        EMFILE);
   }
   if (word == is_for_others) {
     fail_by(

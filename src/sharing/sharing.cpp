@@ -82,7 +82,7 @@ WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
 
 [[noreturn]] void refuse_handle(const std::string& reason) {
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("open_shared_tensor: handle {}, expected what SharedTensor::handle gave", reason));
+              fmt::format("open_shared_tensor: handle {}, expected one from SharedTensor::handle", reason));
 }
 
 /// Memory of another process, open. Nothing in a child forked off: it is its parent's.
@@ -377,7 +377,7 @@ void SharedBefore::require_unused() {
   if (const std::size_t open = count(); open != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("virtual_devices::start: {} tensors that were shared are still open in other "
-                            "processes, expected none: have them closed first",
+                            "processes, expected none: close them there first",
                             open));
   }
   if (const int opened = opened_.load(); opened != 0) {

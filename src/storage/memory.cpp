@@ -113,8 +113,8 @@ void caching_allocator_delete(void* address) {
   Runtime* const runtime = Runtime::get_if_initialized();
   if (runtime != nullptr && !free_raw(*runtime, address)) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("caching_allocator_delete: address is {}, expected what caching_allocator_alloc "
-                            "gave and nobody has given back",
+                fmt::format("caching_allocator_delete: address is {}, expected one from "
+                            "caching_allocator_alloc that has not been freed",
                             address));
   }
 }

@@ -95,8 +95,8 @@ std::string memory_summary(Device device, SummaryDetail detail) {
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "memory_summary");
   std::string text = fmt::format(
-      "Memory of device {} ({}): {} asked for, {} given back; {} refused and tried again, {} refused for "
-      "good\n",
+      "Memory of device {} ({}): {} allocations of the device, {} frees; {} retries, {} out-of-memory "
+      "errors\n",
       index, runtime.backend().properties(index).name, stats.num_device_alloc, stats.num_device_free,
       stats.num_alloc_retries, stats.num_ooms);
   const std::string rule = fmt::format("|{:-<26}|{:->14}|{:->14}|{:->14}|{:->14}|\n", "", "", "", "", "");

@@ -299,8 +299,8 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
   if (runtime_.backend().is_capturing(stream)) {
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("a pluggable allocator has no memory for graphs: a tensor of {} was to be made on "
-                    "a stream of device {} that is being captured",
+        fmt::format("a pluggable allocator cannot allocate during a capture: {} were requested on a stream "
+                    "of device {} that is being captured",
                     format_bytes(bytes), stream.device));
   }
   if (bytes == 0) return nullptr;
@@ -315,8 +315,8 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
   figures.free = memory.free;
   figures.total = memory.total;
   throw OutOfMemoryError(
-      fmt::format("out of memory on device {}: requested {}, which the pluggable allocator "
-                  "has not got; free {} of {}",
+      fmt::format("out of memory on device {}: the pluggable allocator could not allocate the requested {}; "
+                  "free {} of {}",
                   device, format_bytes(bytes), format_bytes(memory.free), format_bytes(memory.total)),
       figures);
 }

@@ -74,16 +74,16 @@ Extents infer_sizes(IntList sizes, const Layout& layout) {
     } else if (sizes[i] < 0) {
       fail("a size is negative");
     } else if (__builtin_mul_overflow(known, sizes[i], &known)) {
-      fail("the counts of elements differ");
+      fail("the numbers of elements differ");
     }
   }
   if (inferred != sizes.size()) {
-    if (known == 0) fail("-1 beside a size of 0 could be anything");
-    if (layout.numel() % known != 0) fail("the counts of elements do not divide");
+    if (known == 0) fail("-1 is ambiguous beside a size of 0");
+    if (layout.numel() % known != 0) fail("no size in place of -1 gives as many elements");
     result[inferred] = layout.numel() / known;
     known *= result[inferred];
   }
-  if (known != layout.numel()) fail("the counts of elements differ");
+  if (known != layout.numel()) fail("the numbers of elements differ");
   return result;
 }
 
@@ -160,7 +160,8 @@ Tensor Tensor::narrow(int dimension, std::int64_t start, std::int64_t length) co
   const std::int64_t size = sizes()[along];
   if (start < 0 || length < 0 || start > size || length > size - start) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("Tensor::narrow: start {} and length {} leave the {} indices of dimension {}",
+                fmt::format("Tensor::narrow: start is {} and length is {}, expected a range within the {} "
+                            "indices of dimension {}",
                             start, length, size, dimension));
   }
   Extents narrowed{};
@@ -185,8 +186,8 @@ Tensor Tensor::view(IntList sizes) const {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format(
-            "Tensor::view: sizes are {}, which no strides give a tensor with sizes {} and strides {}; "
-            "make it contiguous first",
+            "Tensor::view: sizes are {}, expected sizes that a tensor with sizes {} and strides {} can have "
+            "without a copy: call contiguous first",
             to_string(sizes), to_string(this->sizes()), to_string(this->strides())));
   }
   return {storage_, TensorView(data(), make_layout(dtype(), new_sizes, new_strides), device())};

@@ -201,7 +201,7 @@ void require_one_capture(const Tensor& target, const Tensor& source) {
   if (is_to_capture) return;
   throw Error(ErrorCode::unsupported,
               fmt::format("Tensor::copy_: the current stream of {} is being captured, and that of {} is not, "
-                          "expected it to have joined the capture: have it wait for the former before",
+                          "expected both in one capture: let the second wait for the first before",
                           to_string(source.device()), to_string(target.device())));
 }
 

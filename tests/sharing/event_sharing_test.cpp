@@ -236,8 +236,7 @@ TEST(SharedEvent, HasOneHandleWhichOnlyOthersCanOpen) {
     EXPECT_TRUE(refuses([&] { static_cast<void>(Event::from_ipc_handle(1, handle)); },
                         ErrorCode::invalid_argument, {"device 1", "an event of device 0"}));
     EXPECT_TRUE(refuses([] { static_cast<void>(Event::from_ipc_handle(0, IpcEventHandle{})); },
-                        ErrorCode::invalid_argument,
-                        {"device 0", "not the handle of a virtual device's event"}));
+                        ErrorCode::invalid_argument, {"device 0", "not one of a virtual device's event"}));
   });
 }
 

@@ -84,7 +84,7 @@ TEST_F(MemoryTest, TakesBackOnlyWhatItHasGiven) {
                             static_cast<void*>(&on_the_stack), reinterpret_cast<void*>(~std::uintptr_t{0})}) {
     EXPECT_TRUE(
         refuses([&] { caching_allocator_delete(other); }, ErrorCode::invalid_argument,
-                {"caching_allocator_delete: address is", "expected what caching_allocator_alloc gave"}));
+                {"caching_allocator_delete: address is", "expected one from caching_allocator_alloc"}));
   }
   EXPECT_TRUE(refuses([] { static_cast<void>(caching_allocator_alloc(1, device_count())); },
                       ErrorCode::invalid_argument, {"caching_allocator_alloc: device is"}));

@@ -139,11 +139,11 @@ TEST(Tensor, ViewRefusesOtherCounts) {
     return [source, sizes] { static_cast<void>(source.view(sizes)); };
   };
   EXPECT_TRUE(
-      refuses(view(tensor, {7}), invalid, {"Tensor::view", "[7]", "[2, 3]", "counts of elements differ"}));
-  EXPECT_TRUE(refuses(view(tensor, {4, -1}), invalid, {"do not divide"}));
+      refuses(view(tensor, {7}), invalid, {"Tensor::view", "[7]", "[2, 3]", "numbers of elements differ"}));
+  EXPECT_TRUE(refuses(view(tensor, {4, -1}), invalid, {"in place of -1"}));
   EXPECT_TRUE(refuses(view(tensor, {-1, -1}), invalid, {"only one size may be -1"}));
   EXPECT_TRUE(refuses(view(tensor, {-2, 3}), invalid, {"negative"}));
-  EXPECT_TRUE(refuses(view(counting({0}), {0, -1}), invalid, {"could be anything"}));
+  EXPECT_TRUE(refuses(view(counting({0}), {0, -1}), invalid, {"-1 is ambiguous"}));
   EXPECT_TRUE(refuses(view(tensor, {1, 1, 1, 1, 1, 1, 1, 1, 6}), invalid, {"more dimensions"}));
   EXPECT_TRUE(refuses(view(tensor, {std::int64_t{1} << 40, std::int64_t{1} << 40}), invalid, {"differ"}));
   EXPECT_TRUE(refuses(view(tensor.transpose(0, 1), {6}), invalid, {"strides [1, 3]", "contiguous first"}));

@@ -23,8 +23,9 @@ constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 std::string MessageLauncher::refusal() const {
   if (is_by_nccl() && !capabilities_.nccl->is_connected()) {
     return fmt::format(
-        "nccl was asked for{}, which all ranks connect in the first call that they all make by it, expected "
-        "such a call before, for instance a broadcast",
+        "nccl was asked for{}, but the ranks have not connected it yet, expected an earlier call of all "
+        "ranks "
+        "that NCCL carries, for instance a broadcast",
         in_words(team_.settings().transport_source));
   }
   if (!is_by_nccl() && capabilities_.layout.link_lanes == 0) {

@@ -159,8 +159,8 @@ class Lowering {
     for (const Reduction& reduction : problem_.reductions) {
       if (carrier_of(reduction.dtype, problem_.reduce_kind)) continue;
       if (problem_.reduce_kind == ReduceKind::sum)
-        return fmt::format("it does not add {}", name_of(reduction.dtype));
-      return fmt::format("it does not come to the same {} of {}", tutti::name_of(problem_.reduce_kind),
+        return fmt::format("it does not sum {}", name_of(reduction.dtype));
+      return fmt::format("its {} of {} may differ from tutti's", tutti::name_of(problem_.reduce_kind),
                          name_of(reduction.dtype));
     }
     if (problem_.collective == Collective::reduce_scatter) return lower_reduce_scatters();

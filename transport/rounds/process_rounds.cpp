@@ -78,10 +78,10 @@ std::string ProcessRounds::refusal(const Reach& reach) {
     if (shape.has_rows_apart) return "rows are apart in memory";
     if (shape.inseparable_bytes > 8 && shape.largest_message() <= round_tuning_of(backend).direct_from &&
         are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
-      return "low latency would divide the 16 bytes of an element";
+      return "low-latency lines would split elements of 16 bytes";
     if (const std::size_t most = Registrations::most_exposed / (2 * problem_.lane_devices.size());
         shape.busiest_member() > process_inbox_payload && shape.tensors > most)
-      return fmt::format("more than {} tensors are not read where they lie", most);
+      return fmt::format("no more than {} tensors can be read in place", most);
     const std::uint64_t limit = largest_payload();
     if (const std::uint64_t busiest = shape.busiest_member(); busiest > limit) {
       return fmt::format(

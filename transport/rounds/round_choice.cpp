@@ -75,13 +75,13 @@ bool is_better_written(const CallShape& shape, const TeamCapabilities& capabilit
 std::string reason_against_low_latency(const CallShape& shape, const TeamCapabilities& capabilities) {
   const std::uint64_t limit = low_latency_limit(shape, capabilities);
   if (lines_divide_elements(shape, capabilities))
-    return fmt::format("low latency would divide the {} bytes of an element", shape.inseparable_bytes);
+    return fmt::format("low-latency lines would split elements of {} bytes", shape.inseparable_bytes);
   if (limit == 0) return "there is no low latency";
   if (shape.has_rows_apart) return "rows are apart in memory";
   if (shape.busiest_member() <= limit)
-    return fmt::format("a member keeps {} bytes, low latency goes to {}", most_kept(shape), limit);
-  return fmt::format("a member sends or receives {} bytes, low latency goes to {}", shape.busiest_member(),
-                     limit);
+    return fmt::format("a member keeps {} bytes, low latency carries up to {}", most_kept(shape), limit);
+  return fmt::format("a member sends or receives {} bytes, low latency carries up to {}",
+                     shape.busiest_member(), limit);
 }
 
 /// Why operands are not read where they lie.
@@ -94,7 +94,7 @@ std::string reason_against_direct(const CallShape& shape, const TeamCapabilities
   if (!can_expose_all(shape, capabilities))
     return fmt::format("more than {} operands of a rank would have to be opened", capabilities.most_exposed);
   if (shape.largest_message() <= direct_from)
-    return fmt::format("operands are read where they lie above {} bytes", direct_from);
+    return fmt::format("operands are read in place above {} bytes", direct_from);
   return fmt::format("a tensor of {} bytes is too large", shape.largest_tensor);
 }
 
@@ -137,20 +137,20 @@ std::string reason_for(const CallShape& shape, const TeamCapabilities& capabilit
   const std::uint64_t busiest = shape.busiest_member();
   if (rounds.is_relayed) {
     return fmt::format(
-        "members hand on shares with low latency: without, one of them would send or receive {} bytes",
+        "members pass shares on with low latency: otherwise one member would send or receive {} bytes",
         busiest);
   }
   switch (rounds.protocol) {
     case Protocol::low_latency:
-      return fmt::format("no member sends or receives more than {} bytes; low latency to {}", busiest,
-                         low_latency_limit(shape, capabilities, can_be_direct(shape, capabilities)));
+      return fmt::format("no member sends or receives more than {} bytes; low latency carries up to {}",
+                         busiest, low_latency_limit(shape, capabilities, can_be_direct(shape, capabilities)));
     case Protocol::direct:
-      return fmt::format("members give one another up to {} bytes, which are {} above {}; low latency to {}",
-                         shape.largest_message(),
-                         rounds.is_written ? "written where they go" : "read where they lie",
-                         rounds.is_written ? round_tuning_of(capabilities.backend).written_from
-                                           : round_tuning_of(capabilities.backend).direct_from,
-                         low_latency_limit(shape, capabilities, true));
+      return fmt::format(
+          "members exchange up to {} bytes, which are {} in place above {}; low latency carries up to {}",
+          shape.largest_message(), rounds.is_written ? "written" : "read",
+          rounds.is_written ? round_tuning_of(capabilities.backend).written_from
+                            : round_tuning_of(capabilities.backend).direct_from,
+          low_latency_limit(shape, capabilities, true));
     case Protocol::slots:
       break;
   }

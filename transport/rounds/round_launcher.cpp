@@ -76,10 +76,10 @@ void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
   if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event.handle());
   if (latest.stream == stream) return;
   if (runtime_.backend().is_capturing(latest.stream)) {
-    throw Error(
-        ErrorCode::unsupported,
-        "Communicator: the stream of the call before is being captured, and this call, on another stream, "
-        "would have to follow it");
+    throw Error(ErrorCode::unsupported,
+                "Communicator: the stream of the previous call is being captured, and this call is on "
+                "another stream, "
+                "expected the same stream or the end of the capture before");
   }
   runtime_.part<Streams>().order(latest.stream, stream);
 }

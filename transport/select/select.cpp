@@ -99,14 +99,14 @@ class P2p {
 std::string refusal_of_bound(const Problem& problem) {
   if (!problem.is_bounded()) return {};
   if (problem.reduce_kind == ReduceKind::compiled && !problem.reductions.empty())
-    return "kernels that are compiled at run time take as many as there are";
+    return "kernels that are compiled at run time cannot be limited";
   if (problem.most_multiprocessors == 0 && !problem.reductions.empty()) return "sums are made by kernels";
   return {};
 }
 
 /// Returns why NCCL in one process refuses a bound: all calls share its communicators.
 std::string nccl_refusal_of_bound(const Problem& problem) {
-  return problem.is_bounded() ? "it takes as many multiprocessors as it likes" : "";
+  return problem.is_bounded() ? "its multiprocessors cannot be limited" : "";
 }
 
 /// NCCL comes before steps where it has been measured to be faster, and is out of the question elsewhere.

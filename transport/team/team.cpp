@@ -119,7 +119,7 @@ Team::Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settin
 }
 
 void Team::share_registrations(BootstrapExchange& exchange) {
-  exchange.begin("make ready to open one another's memory");
+  exchange.begin("prepare to open one another's memory");
   std::string complaint;
   try {
     registrations_.emplace(runtime_, membership_, state_, progress_, waiting_, calls_, abort_, *live_teams_);
@@ -135,7 +135,7 @@ void Team::share_registrations(BootstrapExchange& exchange) {
 }
 
 void Team::start_together(BootstrapExchange& exchange) {
-  exchange.begin("start to watch over one another");
+  exchange.begin("start to supervise one another");
   std::exception_ptr failure;
   std::string complaint;
   try {

@@ -276,7 +276,7 @@ int MessageNetwork::agree_on_tag(tutti::Exchange& exchange) {
     }
   }
   throw Error(ErrorCode::unsupported,
-              "MPI has no more tags for communicators that are split off: all are in use, or were those of "
+              "MPI has no tag left for a communicator made by split: all are in use, or belonged to "
               "communicators that ended before all their messages had arrived");
 }
 
@@ -295,9 +295,9 @@ void require_any_thread(tutti::Exchange& exchange) {
   throw Error(
       ErrorCode::unsupported,
       fmt::format("tutti::mpi: the ranks are on several hosts, and rank {} has MPI with {}, expected "
-                  "MPI_THREAD_MULTIPLE, as between hosts a thread of the communicator's calls MPI: in "
+                  "MPI_THREAD_MULTIPLE, because a thread of the communicator calls MPI between hosts: in "
                   "place of MPI_Init, write \"int level; MPI_Init_thread(&argc, &argv, "
-                  "MPI_THREAD_MULTIPLE, &level);\", which an MPI built without threads does not give",
+                  "MPI_THREAD_MULTIPLE, &level);\"; an MPI built without threads does not provide that level",
                   low - levels.begin(), name_of_level(*low)));
 }
 

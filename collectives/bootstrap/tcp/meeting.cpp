@@ -74,7 +74,7 @@ class Meeting {
                          claim.size, rendezvous_.size);
     }
     if (claim.rank < 1 || claim.rank >= rendezvous_.size)
-      return fmt::format("rank {} is none of {} processes", claim.rank, rendezvous_.size);
+      return fmt::format("rank is {}, expected 1 to {}", claim.rank, rendezvous_.size - 1);
     watch(claim.rank);  // it may be the next life of one that has just ended
     if (!roster_.has(claim.rank)) return {};
     return fmt::format("rank {} has come already: has another job the same address, port and secret?",

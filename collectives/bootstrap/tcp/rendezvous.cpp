@@ -133,7 +133,8 @@ Rendezvous rendezvous(const Variables& variable) {
     found = of_slurm(read);
   } else {
     fail(
-        "neither RANK nor SLURM_PROCID is set, expected what torchrun or srun tells the processes it starts");
+        "neither RANK nor SLURM_PROCID is set, expected the variables that torchrun or srun sets for the "
+        "processes it starts");
   }
   found.secret = read.text("TUTTI_SECRET");
   found.timeout =

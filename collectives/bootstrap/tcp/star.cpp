@@ -49,8 +49,8 @@ std::vector<Address> checked_addresses(const Rendezvous& rendezvous) {
 }
 
 std::string silence_of(const std::vector<int>& ranks) {
-  return ranks_in_words(ranks) + (ranks.size() == 1 ? " has joined, but gives nothing to this call"
-                                                    : " have joined, but give nothing to this call");
+  return ranks_in_words(ranks) + (ranks.size() == 1 ? " has joined, but has not made this call"
+                                                    : " have joined, but have not made this call");
 }
 
 }  // namespace
@@ -183,8 +183,8 @@ void Exchange::Star::send_to_all(std::span<const std::byte> all, const Wait& wai
   };
   while (std::erase_if(rests, is_sent), !rests.empty()) {
     if (wait.is_over()) {
-      end_all(ErrorCode::timeout,
-              fmt::format("rank {} does not receive the answer that it waits for", rests.front().rank));
+      end_all(ErrorCode::timeout, fmt::format("after {} s, rank {} has not received the result",
+                                              in_seconds(timeout_), rests.front().rank));
     }
     std::vector<pollfd> sockets;
     for (const Rest& rest : rests)

@@ -111,9 +111,9 @@ void Visitors::count(const Visitor& visitor, Visitor::State state) {
 std::string Visitors::account() const {
   const auto speaking = static_cast<std::size_t>(std::ranges::count_if(visitors_, &Visitor::has_spoken));
   return clause(refused_, "had another secret (TUTTI_SECRET) or job") +
-         clause(strangers_, "spoke another language than ranks do") +
+         clause(strangers_, "did not speak tutti's protocol") +
          clause(silent_ + visitors_.size() - speaking, "said nothing") +
-         clause(unfinished_ + speaking, "did not go on after having greeted") +
+         clause(unfinished_ + speaking, "stopped after the greeting") +
          (!lacks_descriptors_ ? ""
                               : "; this process has no descriptor left for another connection (ulimit -n)");
 }

@@ -58,9 +58,8 @@ void require_no_default_stream(Runtime& runtime, std::span<const backend::Stream
     if (stream != runtime.backend().default_stream(stream.device)) continue;
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("{}: a stream of the call is being captured, and the one on device {} is the default "
-                    "stream, which cannot be part of a capture, expected another one: make one current "
-                    "there before",
+        fmt::format("{}: a stream of the call is being captured, but its stream on device {} is the default "
+                    "stream, which cannot be captured, expected another current stream there",
                     function, stream.device));
   }
 }

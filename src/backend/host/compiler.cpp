@@ -86,8 +86,8 @@ struct CompilerRun {
 
   /// Returns the program's output for messages.
   [[nodiscard]] std::string said() const {
-    return end.output.empty() ? ", and said nothing"
-                              : ", and said: " + end.output.substr(0, longest_complaint);
+    return end.output.empty() ? ", without output"
+                              : ", with the output: " + end.output.substr(0, longest_complaint);
   }
 };
 
@@ -203,14 +203,15 @@ void require_success(const CompilerRun& run) {
   const std::string reason = error == nullptr ? "the loader gives no reason" : error;
   if (!run.end.status) {
     refuse_by_words(run);
-    refuse_to_compile(
-        fmt::format("how the compiler {} ended is not known, as this process ignores SIGCHLD or "
-                    "waits for all its children{}; its output cannot be loaded: {}",
-                    run.compiler, run.said(), reason));
+    refuse_to_compile(fmt::format(
+        "the exit status of the compiler {} is not known, because this process ignores SIGCHLD or "
+        "waits for all its children{}; the library that it made cannot be loaded: {}",
+        run.compiler, run.said(), reason));
   }
   if (!is_loaded && reason.find("undefined symbol") != std::string::npos)
-    refuse_text("uses what is defined nowhere: " + reason);
-  refuse_to_compile(fmt::format("the output of the compiler {} cannot be loaded: {}", run.compiler, reason));
+    refuse_text("uses a symbol that is not defined: " + reason);
+  refuse_to_compile(
+      fmt::format("the library that the compiler {} made cannot be loaded: {}", run.compiler, reason));
 }
 
 }  // namespace

@@ -232,8 +232,8 @@ GraphHandle Machine::end_capture(StreamRef stream, std::string* description) {
   }
   if (unjoined != nullptr) {
     refuse_capture(
-        fmt::format("end_capture: {} has joined the capture, and its work has not been brought back "
-                    "to {}, on which the capture began: have that wait for it",
+        fmt::format("end_capture: the capture has unjoined work on {}: {}, on which the capture began, must "
+                    "wait for it before",
                     words_for(*unjoined), words_for(worker)));
   }
   if (description != nullptr) *description = describe(*graph->recording);

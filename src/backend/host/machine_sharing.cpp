@@ -56,7 +56,7 @@ MemoryHandle Machine::share_device_memory(int device, void* address, Audience au
 void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
   const std::optional<SharedBlock> words = unsealed<SharedBlock>(handle.bytes);
   if (!words) {
-    refuse(device, "this is not the handle of a virtual device's block, or was changed on its way");
+    refuse(device, "the handle is not one of a virtual device's memory, or was changed");
   }
   const SharedBlock& block = *words;
   const bool is_sound = block.memory.process > 0 && block.memory.descriptor >= 0 && block.device >= 0 &&

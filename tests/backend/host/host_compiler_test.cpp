@@ -104,12 +104,12 @@ class HostCompiler : public testing::Test {
 TEST_F(HostCompiler, IsNotBlamedOnTheTextWhereItFails) {
   const auto unsupported = ErrorCode::unsupported;
   const std::string name = "the compiler " + scripts_ + "/compiler ";
-  expect("kill -9 $$", unsupported, {name + "was ended by signal 9 (Killed), and said nothing"});
-  expect("echo working; kill -15 $$", unsupported, {"signal 15 (Terminated), and said: working"});
+  expect("kill -9 $$", unsupported, {name + "was ended by signal 9 (Killed), without output"});
+  expect("echo working; kill -15 $$", unsupported, {"signal 15 (Terminated), with the output: working"});
   expect("echo 'c++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", unsupported,
-         {name + "ended with status 1, and said: c++: fatal error: Killed signal"});
-  expect("exit 3", unsupported, {name + "ended with status 3, and said nothing"});
-  expect("exec nothing-of-this-name", unsupported, {name + "ended with status 127, and said: "});
+         {name + "ended with status 1, with the output: c++: fatal error: Killed signal"});
+  expect("exit 3", unsupported, {name + "ended with status 3, without output"});
+  expect("exec nothing-of-this-name", unsupported, {name + "ended with status 127, with the output: "});
   expect("echo 'source:1:5: internal compiler error: Segmentation fault'; exit 4", unsupported, {"status 4"});
   expect("echo \"c++: error: unrecognized option '-x'\"; exit 1", unsupported, {"unrecognized option"});
 }
@@ -123,7 +123,7 @@ TEST_F(HostCompiler, IsNotBlamedOnTheTextWhereTheSystemRefusesRoom) {
         "c++: internal compiler error: File size limit exceeded signal terminated program"}) {
     const std::string said = one;
     expect("cat <<'END'\n" + said + "\nEND\nexit 1", ErrorCode::out_of_memory,
-           {"has failed, and said: " + said});
+           {"has failed, with the output: " + said});
   }
 }
 
@@ -143,19 +143,20 @@ TEST_F(HostCompiler, SaysWhatIsWrongWithTheText) {
 
 TEST_F(HostCompiler, SaysThatItsResultCannotBeLoaded) {
   const auto unsupported = ErrorCode::unsupported;
-  expect("exit 0", unsupported, {"the output of the compiler ", " cannot be loaded: ", "object.so"});
+  expect("exit 0", unsupported, {"the library that the compiler ", " made cannot be loaded: ", "object.so"});
   expect("echo nothing of use > \"$object\"", unsupported,
-         {"the output of the compiler ", " cannot be loaded: ", "object.so"});
+         {"the library that the compiler ", " made cannot be loaded: ", "object.so"});
   if (!has_compiler()) GTEST_SKIP() << "there is no compiler";
   EXPECT_TRUE(refuses([] { compile("", add_text, "other"); }, unsupported,
-                      {"the output of the compiler ", " cannot be loaded: ", "other"}));
+                      {"the library that the compiler ", " made cannot be loaded: ", "other"}));
   EXPECT_TRUE(refuses(
       [] {
         compile("", "int g(int);\n" + add_text +
                         "\nint h(int a) { return g(a); }\n"
                         "__attribute__((visibility(\"default\"))) int (*p)(int) = h;");
       },
-      ErrorCode::invalid_argument, {"the source text uses what is defined nowhere", "undefined symbol"}));
+      ErrorCode::invalid_argument,
+      {"the source text uses a symbol that is not defined", "undefined symbol"}));
 }
 
 TEST_F(HostCompiler, IsOneFileWithoutOptions) {
@@ -192,20 +193,20 @@ TEST_F(HostCompiler, GetsNoVariablesOfTuttiAndMessagesInEnglish) {
   const VariableGuard other("OTHER_VARIABLE", "kept");
   const VariableGuard language("LC_ALL", "de_DE.UTF-8");
   expect("env | grep '^TUTTI_'; echo $LC_ALL $OTHER_VARIABLE; exit 1", ErrorCode::unsupported,
-         {"and said: C kept\n"});
+         {"with the output: C kept\n"});
 }
 
 /// Where children are ignored the system does not tell how they have ended.
 TEST_F(HostCompiler, WorksWhereChildrenAreIgnored) {
   const SignalGuard ignored(SIGCHLD, SIG_IGN);
-  const std::vector<std::string> why{"is not known, as this process ignores SIGCHLD", "and said nothing",
+  const std::vector<std::string> why{"is not known, because this process ignores SIGCHLD", "without output",
                                      "cannot be loaded"};
   expect("kill -9 $$", ErrorCode::unsupported, why);
   expect("exit 3", ErrorCode::unsupported, why);
   expect("echo 'source:1:5: error: wrong'; exit 1", ErrorCode::invalid_argument,
          {"does not compile: source:1:5"});
   expect("echo 'ld: No space left on device'; exit 1", ErrorCode::out_of_memory,
-         {"has failed, and said: ld"});
+         {"has failed, with the output: ld"});
   if (!has_compiler()) GTEST_SKIP() << "there is no compiler";
   EXPECT_NE(compile_with_system({add_text, "add", ""}), nullptr);
 }

@@ -57,7 +57,7 @@ TEST_F(HostSharing, BadHandlesAreRefused) {
       EXPECT_THAT(refusal_of(0, good), HasSubstr("own"));
       return synchronize(exchange);
     }
-    EXPECT_THAT(refusal_of(0, {}), HasSubstr("not the handle"));
+    EXPECT_THAT(refusal_of(0, {}), HasSubstr("the handle is not one of"));
     const std::size_t descriptors = open_descriptors();
     std::size_t refused = 0;
     for (std::size_t i = 0; i < good.bytes.size(); ++i) {

@@ -89,7 +89,7 @@ TEST_P(Multiprocessors, AreNotBoundedByNcclNorFewerThanNone) {
   EXPECT_TRUE(refuses(calling({.multiprocessors = -1}), ErrorCode::invalid_argument,
                       {"options.multiprocessors is -1", "expected at least 0"}));
   EXPECT_TRUE(refuses(calling({.transport = TransportKind::nccl, .multiprocessors = 4}),
-                      ErrorCode::unsupported, {"nccl", "as many multiprocessors as it likes"}));
+                      ErrorCode::unsupported, {"nccl", "its multiprocessors cannot be limited"}));
 }
 
 /// What is copied on within a device follows what has been copied there.

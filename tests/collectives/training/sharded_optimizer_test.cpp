@@ -217,7 +217,7 @@ TEST_F(ShardedOptimizerTest, RefusesWhatDoesNotFit) {
   EXPECT_THROW(optimizer.step([](const ParameterShard&) { throw std::runtime_error("no"); }),
                std::runtime_error);
   EXPECT_TRUE(refuses([&] { optimizer.step([](const ParameterShard&) {}); }, ErrorCode::invalid_argument,
-                      {"ShardedOptimizer::step", "has not returned"}));
+                      {"ShardedOptimizer::step", "an earlier step has not returned"}));
 }
 
 }  // namespace

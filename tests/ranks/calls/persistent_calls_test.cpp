@@ -278,7 +278,7 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
               communicator.persistent([&] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); }));
         },
         ErrorCode::invalid_argument,
-        {"all_reduce: streams has none that is being recorded", "expected none at all"}));
+        {"all_reduce: streams are not part of the recording", "expected the current streams"}));
     PersistentCollective bound =
         communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
     if (device_count() > 1) {

@@ -179,13 +179,13 @@ void explain_refuses_what_cannot_be_called(Group& group) {
                       {"tensor_dtypes has 2 entries", "1 as tensor_bytes"}));
   constexpr std::size_t too_much = std::size_t{1} << 62U;
   EXPECT_TRUE(refuses(explaining({.bytes = too_much}), invalid, {"bytes is 4611686018427387904"}));
-  EXPECT_TRUE(
-      refuses(explaining({.tensor_bytes = {too_much, 3 * too_much}}), invalid, {"tensor_bytes are more"}));
+  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {too_much, 3 * too_much}}), invalid,
+                      {"tensor_bytes add up to more"}));
   EXPECT_TRUE(
       refuses(explaining({.collective = static_cast<Collective>(99)}), invalid, {"collective is 99"}));
   EXPECT_TRUE(refuses(
       explaining({.collective = Collective::all_reduce, .bytes = 64, .reduce_kind = ReduceKind::band}),
-      invalid, {"reduce_kind is band, which elements of float32 do not have"}));
+      invalid, {"reduce_kind is band, expected one that float32 supports"}));
   EXPECT_TRUE(mentions(group.communicator.explain({.collective = Collective::all_gather, .root = 99}),
                        {"transport: "}));
 }

@@ -98,7 +98,7 @@ TEST(Introduction, WhoDeclinesSaysWhyToAllOthers) {
       if (exchange.rank() == 1) return decline_to_join(exchange, complaint);
       EXPECT_TRUE(refuses(
           [&] { static_cast<void>(introduce_with(exchange, {.devices = {0}})); }, ErrorCode::peer_unavailable,
-          {"not all ranks can join: rank 1: " + (complaint.empty() ? "it does not say why" : complaint)}));
+          {"not all ranks can join: rank 1: " + (complaint.empty() ? "it gives no reason" : complaint)}));
     });
   }
 }

@@ -131,7 +131,7 @@ TEST(Joining, EveryStepIsBoundedByTheTimeoutAndNamedIfARankDoesNotCome) {
       }
       EXPECT_TRUE(mentions(steps.front(), {"introduce themselves"}));
       EXPECT_TRUE(std::ranges::any_of(steps, [](const std::string& step) {
-        return step.find("start to watch over one another") != std::string::npos;
+        return step.find("start to supervise one another") != std::string::npos;
       }));
       EXPECT_GT(std::set(steps.begin(), steps.end()).size(), 3U);
     });

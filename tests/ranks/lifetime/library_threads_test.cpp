@@ -181,7 +181,7 @@ TEST(LibraryThreads, WithoutMemoryBetweenHostsTheCommunicatorEnds) {
       const Stopwatch watch;
       const ThreadsWithoutMemory host_proxies("tutti-proxy");
       const std::string text = failure_of(0, [&] { communicator.barrier(); });
-      EXPECT_TRUE(mentions(text, {"rank 1 has lost the other hosts", "out of memory"}));
+      EXPECT_TRUE(mentions(text, {"rank 1 has lost its connection to other hosts", "out of memory"}));
       EXPECT_LT(watch.elapsed(), slack);
     }
     transport::team::synchronize(exchange);

@@ -194,7 +194,7 @@ TEST(Registrations, WhatCapturedCallsUseStaysOpen) {
       for (std::uint64_t i = 0; i < capacity; ++i) EXPECT_TRUE(rank.expose(i + 1, segments[i].first, true));
       EXPECT_TRUE(rank.expose(5, segments[1].first)) << "which other calls use, too";
       EXPECT_LT(time_of([&] { EXPECT_FALSE(rank.expose(6, segments[4].first)); }), at_once);
-      EXPECT_THAT((*rank).refusal(), HasSubstr("segments already"));
+      EXPECT_THAT((*rank).refusal(), HasSubstr("segments open"));
       for (std::size_t entry = 0; entry < capacity; ++entry) EXPECT_EQ(rank.version(entry), 1U);
       segments.erase(segments.begin() + 2);
       empty_cache();

@@ -238,7 +238,7 @@ TEST(NcclCalls, SumsNcclDoesNotHaveAreRefused) {
     return problem;
   };
   for (const DType dtype : {DType::int16, DType::boolean, DType::float8_e4m3, DType::float8_e5m2}) {
-    EXPECT_EQ(reason(sum_of(dtype)), "it does not add " + std::string(tutti::name_of(dtype)));
+    EXPECT_EQ(reason(sum_of(dtype)), "it does not sum " + std::string(tutti::name_of(dtype)));
   }
   EXPECT_EQ(reason(sum_of(DType::float32).bitwise()), "it adds in an order of its own");
 }

@@ -249,8 +249,7 @@ TEST(RoundChoice, DividesNoElementThatIsCombinedWhole) {
     EXPECT_EQ(way_of(shape, gpus(2)), way) << element;
   }
   const RoundChoice rounds = choose_rounds(shape, gpus(2));
-  EXPECT_NE(reason_for(shape, gpus(2), rounds).find("would divide the 16 bytes of an element"),
-            std::string::npos)
+  EXPECT_NE(reason_for(shape, gpus(2), rounds).find("would split elements of 16 bytes"), std::string::npos)
       << reason_for(shape, gpus(2), rounds);
   EXPECT_EQ(way_of(shape, capabilities_of(2, BackendKind::cuda, backend::TeamLines::narrow)),
             Way::low_latency);

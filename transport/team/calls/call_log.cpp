@@ -93,7 +93,7 @@ void CallLog::compare(std::size_t rank, const Signature& signature, std::size_t 
                              rank, to_string(signature), captured[is_captured ? 1 : 0], other,
                              to_string(entry.signature()), captured[is_theirs_captured ? 1 : 0]));
     } catch (...) {
-      abort_.fail("makes a call that does not match, or another rank does; which cannot be said",
+      abort_.fail("made a call that does not match, or another rank did; the calls cannot be printed",
                   backend::Escaped::current());
     }
   }

@@ -26,9 +26,9 @@ Watchdog::Watchdog(const Membership& membership, const SharedState& state, Progr
 
 void Watchdog::start() {
   thread_ = backend::Thread(
-      {.name = "tutti-watch", .purpose = "that watches over a communicator"},
+      {.name = "tutti-watch", .purpose = "that supervises a communicator"},
       [this, pauses = SuspensionDetector(failure_detector_.timeout())] { run(pauses); },
-      [this](const backend::Escaped& escaped) { abort_.fail("cannot watch over its calls", escaped); });
+      [this](const backend::Escaped& escaped) { abort_.fail("cannot supervise its calls", escaped); });
 }
 
 void Watchdog::stop() noexcept {
@@ -56,7 +56,7 @@ void Watchdog::run(SuspensionDetector pauses) {
         abort_.log_reason();
       }
     } catch (...) {
-      abort_.fail("cannot watch over its calls", backend::Escaped::current());
+      abort_.fail("cannot supervise its calls", backend::Escaped::current());
     }
   }
 }

@@ -104,7 +104,7 @@ void HostProxy::expect(std::size_t member, std::uint64_t round, std::uint64_t by
 }
 
 void HostProxy::give_up(const backend::Escaped& escaped) noexcept {
-  abort_.fail("has lost the other hosts", escaped);
+  abort_.fail("has lost its connection to other hosts", escaped);
   is_broken_ = true;
   has_delivered_ = true;
   is_over_ = true;

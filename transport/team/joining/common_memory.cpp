@@ -113,11 +113,9 @@ Places places_of(Exchange& exchange, std::vector<std::string> names) {
     return all[rank * places.hosts.size() + other] != 0;
   });
   places.reason = fmt::format(
-      "ranks of one host cannot share memory, and are taken to be on different hosts, of which messages go "
-      "over "
-      "the network ({}). To share memory they need /proc of one another, or one network namespace, or one "
-      "/tmp; "
-      "set TUTTI_HOST_ID to different values if they are meant to be apart",
+      "ranks of one host cannot share memory, and are treated as being on different hosts, with the network "
+      "between them ({}). To share memory they need access to one another's /proc, or one network namespace, "
+      "or one /tmp. If they should not share memory, set TUTTI_HOST_ID to different values",
       complaint);
   if (mine == 0) log_warning(fmt::format("Communicator: {}", places.reason));
   return places;

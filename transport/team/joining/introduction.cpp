@@ -140,11 +140,11 @@ void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept 
   try {
     require_same_build(exchange);
     Introduction introduction;
-    introduction.complaint = Note(complaint.empty() ? "it does not say why" : complaint);
+    introduction.complaint = Note(complaint.empty() ? "it gives no reason" : complaint);
     static_cast<void>(gather(exchange, introduction));
   } catch (const std::exception& error) {
-    log_warning(
-        fmt::format("Communicator: the other ranks do not hear that this one cannot join: {}", error.what()));
+    log_warning(fmt::format("Communicator: cannot tell the other ranks why this one does not join: {}",
+                            error.what()));
   }
 }
 

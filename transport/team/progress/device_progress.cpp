@@ -23,8 +23,7 @@ DeviceProgress::DeviceProgress(Runtime& runtime, std::span<const Device> devices
     : runtime_(runtime), is_behind_(std::move(is_behind)), fail_(std::move(fail)) {
   for (const Device& device : devices) questions_.emplace_back().device = device;
   thread_ = backend::Thread(
-      {.name = "tutti-progress", .purpose = "that asks devices how far they have come"}, [this] { run(); },
-      fail_);
+      {.name = "tutti-progress", .purpose = "that polls the progress of devices"}, [this] { run(); }, fail_);
 }
 
 DeviceProgress::~DeviceProgress() {

@@ -43,7 +43,7 @@ void compare_sides(const Membership& membership, const SharedState& state, Abort
     abort.set(ErrorCode::invalid_argument, fmt::format("{} does not match: {}, {}", in_words(message),
                                                        does(end, first), does(other_end, second)));
   } catch (...) {
-    abort.fail("makes a message that does not match, or another rank does; which cannot be said",
+    abort.fail("made a message that does not match, or another rank did; the messages cannot be printed",
                backend::Escaped::current());
   }
 }

@@ -40,7 +40,7 @@ void Progress::start(const Windows& windows) {
         return has_calls_under_way() || expects_replays();
       },
       [this](const backend::Escaped& escaped) {
-        abort_.fail("cannot ask its devices how far they are", escaped);
+        abort_.fail("cannot query the progress of its devices", escaped);
       });
 }
 
@@ -113,7 +113,7 @@ void Progress::look_at_marks() noexcept {
         batches.pop_front();
       }
     } catch (...) {
-      abort_.fail("cannot tell how far its calls are", backend::Escaped::current());
+      abort_.fail("cannot report the progress of its calls", backend::Escaped::current());
     }
   }
 }

@@ -80,9 +80,8 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
   if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
   const std::optional<std::uint32_t> entry = entries_.unused();
   if (!entry) {
-    return refuse(
-        fmt::format("there are {} segments already that others have open or have not had the time to close",
-                    entries_.capacity()));
+    return refuse(fmt::format("other ranks have {} segments open or not closed yet, and no more are possible",
+                              entries_.capacity()));
   }
   retired_->forget(*entry);
   try {

@@ -33,7 +33,7 @@ SharedMemory::Handle memory_of(int device, const SharedEventHandle& handle, std:
                 fmt::format("device {} cannot open another process's event: {}", device, reason));
   };
   const std::optional<SharedEvent> event = unsealed<SharedEvent>(handle.bytes);
-  if (!event) refuse("this is not the handle of a virtual device's event, or was changed on its way");
+  if (!event) refuse("the handle is not one of a virtual device's event, or was changed");
   const SharedMemory::Handle& memory = event->memory;
   if (memory.process <= 0 || memory.descriptor < 0 || memory.bytes != bytes)
     refuse("the handle names memory that cannot be a virtual device's event");

@@ -160,9 +160,9 @@ TEST_F(MpiNetworkOfFewTags, UsesNoneThatAnotherPartHasOnAnyRank) {
   std::unique_ptr<Network> first = part();
   std::unique_ptr<Network> second = part();
   for (int attempt = 0; attempt < 3; ++attempt)
-    EXPECT_TRUE(refuses([&] { static_cast<void>(part()); }, ErrorCode::unsupported, {"no more tags"}));
+    EXPECT_TRUE(refuses([&] { static_cast<void>(part()); }, ErrorCode::unsupported, {"no tag left"}));
   if (!is_last()) first.reset();  // the last rank still has it
-  EXPECT_TRUE(refuses([&] { static_cast<void>(part()); }, ErrorCode::unsupported, {"no more tags"}));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(part()); }, ErrorCode::unsupported, {"no tag left"}));
   first.reset();
   for (int round = 0; round < 3; ++round) exchange_messages(*part(), world_rank(), world_size(), 3);
   exchange_messages(*second, world_rank(), world_size(), 3);

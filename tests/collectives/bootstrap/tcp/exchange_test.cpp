@@ -124,7 +124,7 @@ TEST(TcpExchange, NamesRanksThatAreLateForACall) {
     exchange.limit_waits(300ms);
     if (rendezvous.rank == 2) return std::this_thread::sleep_for(1s);
     EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
-                        {" s, rank 2 has joined, but gives nothing to this call"}));
+                        {" s, rank 2 has joined, but has not made this call"}));
     EXPECT_TRUE(refuses([&] { meet(exchange); }, invalid, {"an earlier call has failed"}));
   });
 }
@@ -136,10 +136,10 @@ TEST(TcpExchange, WhoWaitsForLessTimeThanRank0IsToldWhoIsLate) {
     if (rendezvous.rank == 1) {
       exchange.limit_waits(1s);
       EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
-                          {"after 1 s, rank 2 has joined, but gives nothing to this call"}));
+                          {"after 1 s, rank 2 has joined, but has not made this call"}));
     } else if (rendezvous.rank == 0) {
       EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout,
-                          {"rank 2 has joined, but gives nothing to this call, and rank 1 waits no longer"}));
+                          {"rank 2 has joined, but has not made this call, and rank 1 waits no longer"}));
     } else {
       const auto end = std::chrono::steady_clock::now() + 1500ms;
       while (std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(10ms);

@@ -132,7 +132,8 @@ TEST_F(TwoHostProxies, EndTheTeamWhenTheirNetworkFails) {
     EXPECT_TRUE(becomes_true([&] { return host->host_proxy.is_broken(); }));
     EXPECT_TRUE(host->host_proxy.has_delivered()) << "nobody is to wait for it";
     EXPECT_TRUE(refuses([&] { host->rank.components().abort.require_running(); },
-                        ErrorCode::transport_failure, {"has lost the other hosts", "the wire is cut"}));
+                        ErrorCode::transport_failure,
+                        {"has lost its connection to other hosts", "the wire is cut"}));
   }
 }
 
