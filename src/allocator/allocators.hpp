@@ -16,25 +16,25 @@ namespace tutti {
 
 class Runtime;
 
-/// Gives device memory back that nobody uses any more, but that counts as in use until somebody looks.
+/// Frees device memory that nobody uses any more, but that counts as in use until this is checked.
 class Reclaimer {
  public:
   Reclaimer() = default;
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
-  /// Returns whether anything has been given back. Holds no lock of an allocator.
+  /// Frees what it can, and returns true if that was anything. Holds no lock of an allocator.
   virtual bool reclaim() = 0;
 
  protected:
   ~Reclaimer() = default;
 };
 
-/// Knows the reclaimers of a runtime, which some of them may outlive. Thread-safe.
+/// Lists the reclaimers of a runtime, which some of them may outlive. Thread-safe.
 class Reclaimers {
  public:
-  /// Asks `reclaimer` at each `reclaim` from now on, as long as it exists.
+  /// Adds a reclaimer, which `reclaim` calls as long as it exists.
   void add(std::weak_ptr<Reclaimer> reclaimer);
-  /// Asks all; returns true if any has given something back.
+  /// Calls all reclaimers; returns true if any has freed something.
   bool reclaim();
 
  private:
@@ -42,14 +42,14 @@ class Reclaimers {
   std::vector<std::weak_ptr<Reclaimer>> reclaimers_;
 };
 
-/// Keeps memory that is freed while a graph is captured, until the graph is gone.
+/// Keeps memory that is freed while a graph is captured, until the graph is destroyed.
 class GraphPoolKeeper {
  public:
   GraphPoolKeeper() = default;
   GraphPoolKeeper(const GraphPoolKeeper&) = delete;
   GraphPoolKeeper& operator=(const GraphPoolKeeper&) = delete;
   virtual void add_graph_pool(GraphPool keeper) = 0;
-  /// The graph is gone, and its launches are done.
+  /// Releases what was kept for a graph that is destroyed and whose launches are done.
   virtual void close_graph_pool(GraphPool keeper) noexcept = 0;
 
  protected:
@@ -70,7 +70,8 @@ class Allocators final : public RuntimePart {
   /// Adds the private pool of a graph to all allocators and keepers.
   void add_graph_pool(GraphPool graph_pool);
   void close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept;
-  /// `keeper`, which outlives this object or removes itself, is told of all pools, also of those there are.
+  /// Adds a keeper, which is told of all pools, including those that exist already. It must outlive this
+  /// object or remove itself.
   void add_keeper(GraphPoolKeeper& keeper);
   void remove_keeper(GraphPoolKeeper& keeper) noexcept;
 
@@ -81,7 +82,7 @@ class Allocators final : public RuntimePart {
   void require_unused() override;
 
  private:
-  /// Returns nullptr behind the last one.
+  /// Returns the keeper at `index`; nullptr behind the last one.
   [[nodiscard]] GraphPoolKeeper* keeper_at(std::size_t index) noexcept;
 
   LateReleases& late_releases_;

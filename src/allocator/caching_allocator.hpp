@@ -19,8 +19,8 @@
 
 namespace tutti {
 
-/// Wants to know before memory goes back to the device: somebody else may have it open. Neither call may call
-/// the allocator.
+/// Is notified before a segment is freed, because another process may have it open. Neither call may call the
+/// allocator.
 class SegmentObserver {
  public:
   /// The reason that keeps a segment from being freed: none, one that passes soon, or one that may last.
@@ -29,10 +29,10 @@ class SegmentObserver {
   SegmentObserver() = default;
   SegmentObserver(const SegmentObserver&) = delete;
   SegmentObserver& operator=(const SegmentObserver&) = delete;
-  /// The segment that begins at `address`, which no work uses any more, is to be freed soon.
+  /// Announces that the segment at `address`, which no work uses any more, is to be freed soon.
   virtual void will_free(const std::byte* address) noexcept = 0;
-  /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, which asks
-  /// again unless it comes to use it first.
+  /// Returns whether the announced segment may be freed; called right after the announcement. While it may
+  /// not, the allocator keeps the segment and asks again, unless it uses the segment first.
   [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
 
  protected:
@@ -77,54 +77,56 @@ class alignas(cache_line_bytes) CachingAllocator {
   /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
   [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream,
                                 GraphPool graph_pool = GraphPool::none);
-  /// Returns memory that is no tensor's and not cached, which the caller gives back to the device. The device
-  /// is asked for it as often and after the same attempts as for what `allocate` finds nowhere. nullptr if it
+  /// Returns memory that belongs to no tensor and is not cached; the caller returns it to the device. Makes
+  /// the same attempts as `allocate` for a request that finds nothing cached. Returns nullptr if the device
   /// refuses.
   [[nodiscard]] void* allocate_uncached(std::size_t bytes);
-  /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
-  /// graph under capture may use it.
+  /// Frees a block. If there is a `keeper` and the block does not belong to it, the block is kept until that
+  /// pool is closed, because the graph under capture may use it.
   void free(Block* block, GraphPool keeper = GraphPool::none) noexcept;
-  /// Frees the block that begins at `address` in `segment`, one of this allocator's ever, as `free` does.
-  /// Whether there is one in use that is marked `is_raw`; nothing is changed otherwise.
+  /// Frees the block that begins at `address` in `segment`, which is or was this allocator's, as `free` does.
+  /// Returns false, and changes nothing, if there is no block in use that is marked `is_raw`.
   [[nodiscard]] bool free_raw(Segment& segment, const void* address, GraphPool keeper) noexcept;
   /// Adds a graph pool; called before the first request or free that names it.
   void add_graph_pool(GraphPool graph_pool);
-  /// The graph is gone. Its memory serves everybody once its work is done: if that is not known, once all
-  /// devices have been waited for (`empty_cache`, or a request that the device refuses).
+  /// Closes the pool of a destroyed graph. Its memory joins the common cache once the graph's work is done;
+  /// if that is unknown, once all devices have been waited for (`empty_cache`, or a request that the device
+  /// refuses).
   void close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept;
   void record_stream(Block* block, backend::StreamRef stream);
   [[nodiscard]] static void* address(const Block* block) noexcept;
-  /// The block in use that contains `address`, nullptr if there is none.
+  /// Returns the block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
 
-  /// The memory around a block in use that the device gave in one piece.
+  /// The memory around a block in use, as the device allocated it in one piece.
   struct Extent {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
     bool is_expandable = false;  ///< a range, parts of which have memory: other processes cannot open it
   };
-  /// The block in use that contains `address`, if the address is this allocator's: without one if it lies in
-  /// memory that nobody uses.
+  /// Returns the block in use that contains `address`; an extent without an address if nobody uses that
+  /// memory; nothing if the address is not this allocator's.
   [[nodiscard]] std::optional<Extent> block_around(const void* address);
-  /// The segment of the block in use that contains `address`; without an address if there is none.
+  /// Returns the segment of the block in use that contains `address`; an extent without an address if there
+  /// is none.
   [[nodiscard]] Extent segment_of(const void* address);
-  /// `observer` is asked from now on, until it is removed.
+  /// Adds an observer, which is asked until it is removed.
   void add_observer(SegmentObserver& observer);
   void remove_observer(SegmentObserver& observer) noexcept;
-  /// Takes over memory that the device gave somebody else, and that no work of this process uses any more: it
-  /// is freed like cached segments, as soon as no observer holds on to it.
+  /// Takes over memory that another owner got from the device and that no work of this process uses any more.
+  /// It is freed like cached segments, as soon as no observer holds it.
   void free_when_let_go(Extent memory);
-  /// Frees what observers have let go of meanwhile, without waiting for them.
+  /// Frees what observers no longer hold, without waiting for them.
   void free_let_go() noexcept;
 
   /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
-  /// Those of devices of which a stream is being captured stay: nobody can wait for these.
+  /// Keeps segments of devices with a stream under capture, because these devices cannot be waited for.
   void empty_cache();
   /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
   void finish_pending();
   [[nodiscard]] MemoryStats stats();
   [[nodiscard]] std::vector<MemorySegment> snapshot();
-  /// The statistics and the segments of one moment, whatever other threads do.
+  /// The statistics and the segments at one point in time, whatever other threads do.
   struct Books {
     MemoryStats stats;
     std::vector<MemorySegment> segments;
@@ -132,7 +134,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   [[nodiscard]] Books books();
   void reset_peak_stats();
   void reset_accumulated_stats();
-  /// Bytes in blocks in use or waiting for events.
+  /// Returns the bytes in blocks that are in use or wait for events.
   [[nodiscard]] std::size_t bytes_active();
   /// Sets the share of the device's memory, from 0 to 1, that may be reserved.
   void set_memory_fraction(double fraction);
@@ -140,18 +142,18 @@ class alignas(cache_line_bytes) CachingAllocator {
 
  private:
   struct Source;
-  /// Memory that is to be freed, and may not be yet.
+  /// Memory that is to be freed, but that an observer still holds.
   struct Held {
     Extent memory;
     std::optional<MemoryPool> pool;  ///< which it may serve again meanwhile; none: it may be used elsewhere
   };
 
-  /// Returns whether a request is served from the cache before any events are asked for, which costs more
-  /// than the rest of a hit. All are where nothing waits. Else small ones nearly always are, unless somebody
-  /// has waited for a device since they were asked last: what waits is asked for before the device is asked
-  /// for memory. Large ones never: they would cut blocks that are better kept whole.
+  /// Returns true if a request is served from the cache before any events are queried, which costs more than
+  /// the rest of a hit. If no block waits, all requests are. Otherwise small requests are, unless a thread
+  /// has waited for a device since the last query: then events are queried before the device is asked for
+  /// memory. Large requests never are, because they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
-  /// `allocate`, unwatched.
+  /// Works as `allocate`, without the stream sanitizer.
   [[nodiscard]] Block* take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
   void free_locked(Block& block, GraphPool keeper) noexcept;
   void reap_locked();
@@ -161,26 +163,27 @@ class alignas(cache_line_bytes) CachingAllocator {
   };
   using GraphPools = std::map<GraphPool, GraphMemory>;
   void dissolve_locked(GraphPools::iterator graph) noexcept;
-  /// Returns so many bytes of cached segments to the device, those unused longest first. Lets go of `growth`
-  /// to wait for devices and observers.
+  /// Returns so many bytes of cached segments to the device, those unused longest first. Releases `growth`
+  /// while it waits for devices and observers.
   void return_cached(GrowthLock& growth, std::size_t bytes = SIZE_MAX);
-  /// `allocate` where the cache has nothing.
+  /// Works as `allocate` for a request that finds nothing cached.
   [[nodiscard]] Block* allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
   /// Returns whether so many bytes more may be reserved.
   [[nodiscard]] bool may_reserve(std::size_t bytes);
-  /// Returns to the device what would be too much to be cached once so many bytes more are reserved.
+  /// Returns cached memory to the device that would exceed the limit once so many more bytes are reserved.
   void collect_garbage(GrowthLock& growth, std::size_t bytes);
-  /// Returns whether segments are expandable. Says so once if they should be, and cannot.
+  /// Returns whether segments are expandable. Warns once if they should be, but cannot.
   [[nodiscard]] bool can_expand();
-  /// A new range for such requests; false if there are no addresses for one that is long enough.
+  /// Adds a range for such requests; returns false if there are no addresses for one that is long enough.
   [[nodiscard]] bool add_range(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
-  /// Gives the pages of a gap memory; false if the device has not enough.
+  /// Maps memory to the pages of a gap; returns false if the device has not enough.
   [[nodiscard]] bool map(const BlockPool::Gap& gap, std::size_t page);
-  /// Gives back the memory that holes have, and ranges that have none left.
+  /// Unmaps the memory of holes, and releases ranges that have none left.
   void unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
-  /// Frees what observers let go of, waiting for that a while.
+  /// Frees what observers no longer hold, and waits for them for a while.
   void free_held(GrowthLock& growth) noexcept;
-  /// Frees the same without waiting; returns whether one of the observers holds on for a moment.
+  /// Frees what observers no longer hold, without waiting; returns true if one of them will hold memory only
+  /// for a moment.
   bool free_let_go(GrowthLock& growth) noexcept;
   [[nodiscard]] std::size_t held_bytes() const noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, std::size_t held);
@@ -194,7 +197,8 @@ class alignas(cache_line_bytes) CachingAllocator {
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
   std::vector<Held> held_;
   std::optional<bool> can_expand_;  ///< guarded by `growth_`; unknown until the device is asked for memory
-  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  /// Guards everything below. It is never held while waiting, because the work that is waited for may have to
+  /// free a block.
   LightMutex mutex_;
   RepeatingPool pool_;
   PendingFrees pending_;

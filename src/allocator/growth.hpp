@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// Lets one of an allocator's threads at a time ask the system for memory, and decide what goes back to it.
+/// Lets one of an allocator's threads at a time ask the system for memory, and decide what is returned to it.
 class Growth {
  private:
   friend class GrowthLock;
@@ -19,8 +19,8 @@ class Growth {
   int returns_ = 0;  ///< threads that give memory back
 };
 
-/// A thread's turn. The thread gives it up while it waits for streams or devices, or gives memory back to the
-/// system, which waits too: what it waits for may need another thread, and that one memory.
+/// A thread's turn. The thread gives the turn up while it waits for streams or devices, or returns memory to
+/// the system, which waits, too: what it waits for may need another thread, and that thread memory.
 class GrowthLock {
  public:
   explicit GrowthLock(Growth& growth) : growth_(growth), lock_(growth.mutex_) {}
@@ -28,21 +28,21 @@ class GrowthLock {
   GrowthLock& operator=(const GrowthLock&) = delete;
   ~GrowthLock() = default;
 
-  /// `wait()` without the turn.
+  /// Calls `wait()` without the turn.
   template <class Wait>
   void let_go(const Wait& wait) {
     const Pause pause(lock_);
     wait();
   }
-  /// `give_back()` without the turn, but so that others can wait for it. It throws nothing.
+  /// Calls `give_back()` without the turn; `await_returns` of other threads waits for it. It throws nothing.
   template <class GiveBack>
   void let_go_to_return(const GiveBack& give_back) noexcept {
     ++growth_.returns_;
     let_go(give_back);
     if (--growth_.returns_ == 0) growth_.returned_.notify_all();
   }
-  /// Waits until no thread gives memory back, but not for long: one that does may wait for what this one does
-  /// next.
+  /// Waits until no thread returns memory, for a second at most: such a thread may wait for what this one
+  /// does next.
   void await_returns() {
     constexpr std::chrono::seconds patience{1};
     growth_.returned_.wait_for(lock_, patience, [this] { return growth_.returns_ == 0; });
@@ -64,13 +64,13 @@ class GrowthLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-/// Serves a request that finds nothing cached: asks the system, and if that refuses,
-/// gives back what it can in steps, cheapest first. nullptr if nothing helped.
+/// Serves a request that finds nothing cached: asks the system, and if that refuses, frees what it can in
+/// steps, cheapest first. Returns nullptr if nothing helped.
 ///
 /// `Source` answers one request. `from_cache()` and `from_system()` return a block or nullptr; `reap()`
 /// collects blocks that have become free, `count_retry()` keeps the statistics, `may_wait()` says whether
-/// waiting is allowed; `finish_pending()` waits for those that will; `return_cached()` hands cached memory
-/// back, other threads' included that is on its way.
+/// waiting is allowed; `finish_pending()` waits for blocks that will become free; `return_cached()` returns
+/// cached memory to the system, including memory that other threads are returning.
 template <class Source>
 [[nodiscard]] auto grow(Source& source) -> decltype(source.from_cache()) {
   // Between the miss and now another thread may have given something back, or made the cache grow.
@@ -96,8 +96,8 @@ template <class Source>
   return source.from_system();
 }
 
-/// Hands back everything cached, and before that what waits for streams. Throws a failure of work queued
-/// earlier, which keeps no memory, at the end.
+/// Returns all cached memory to the system, after waiting for blocks that wait for streams. Throws a failure
+/// of work queued earlier, which keeps no memory, at the end.
 template <class Source>
 void return_all(Source& source) {
   std::exception_ptr failure;

@@ -45,14 +45,15 @@ class PinnedAllocator final : public RuntimePart {
   /// Returns at least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws
   /// OutOfMemoryError, whose `free` and `total` are 0: nobody knows how much memory the system can pin.
   [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
-  /// Returns memory that is no tensor's and not cached, which the caller gives back to the system. Tries as
-  /// hard; nullptr if nothing helps.
+  /// Returns memory that belongs to no tensor and is not cached; the caller returns it to the system. Makes
+  /// the same attempts as `allocate`; returns nullptr if nothing helps.
   [[nodiscard]] void* allocate_uncached(std::size_t bytes);
-  /// The block is kept until `keeper` is closed, if there is one: the graph under capture may use it.
+  /// Frees a block. If there is a `keeper`, the block is kept until that pool is closed, because the graph
+  /// under capture may use it.
   void free(PinnedBlock* block, GraphPool keeper = GraphPool::none) noexcept;
   /// Adds a graph pool; called before the first free that names it.
   void add_graph_pool(GraphPool graph_pool);
-  /// The graph is gone, and its work is done.
+  /// Closes the pool of a graph that is destroyed and whose work is done.
   void close_graph_pool(GraphPool graph_pool) noexcept;
   void record_stream(PinnedBlock* block, backend::StreamRef stream);
   [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
@@ -64,16 +65,16 @@ class PinnedAllocator final : public RuntimePart {
   [[nodiscard]] PinnedMemoryStats stats();
   void reset_peak_stats();
   void reset_accumulated_stats();
-  /// Bytes in blocks in use or waiting for events.
+  /// Returns the bytes in blocks that are in use or wait for events.
   [[nodiscard]] std::size_t bytes_active() const;
-  /// Bytes in all blocks, cached ones included.
+  /// Returns the bytes in all blocks, including cached ones.
   [[nodiscard]] std::size_t bytes_reserved() const;
   void require_unused() override;
 
  private:
   struct Source;
 
-  /// `allocate`, unwatched.
+  /// Works as `allocate`, without the stream sanitizer.
   PinnedBlock* allocate_unwatched(std::size_t bytes);
   PinnedBlock* take(std::size_t size_class) noexcept;
   void give_back(PinnedBlock& block) noexcept;
@@ -85,7 +86,8 @@ class PinnedAllocator final : public RuntimePart {
   const bool is_watched_;
   const ForkMark fork_mark_;
   Growth growth_;  ///< its turn is taken before `mutex_`
-  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  /// Guards everything below. It is never held while waiting, because the work that is waited for may have to
+  /// free a block.
   mutable std::mutex mutex_;
   std::list<PinnedBlock> blocks_;
   std::vector<PinnedBlock*> cached_;  ///< by size class, the first of a list

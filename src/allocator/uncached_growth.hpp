@@ -25,7 +25,7 @@ class UncachedGrowth {
   Ask ask_;
 };
 
-/// Returns what `ask()` gives in the end; nullptr if nothing helped.
+/// Returns the final result of `ask()`; nullptr if nothing helped.
 template <class Source, class Ask>
 [[nodiscard]] void* grow_uncached(Source& source, Ask ask) {
   UncachedGrowth<Source, Ask> uncached(source, ask);

@@ -9,11 +9,12 @@
 
 namespace tutti {
 
-/// The scope of a call of the library's that may block its thread until a device has made progress. What the
-/// mode of `set_sync_debug_mode` asks for happens first; only the outermost scope of a thread does it.
+/// The scope of a call of the library that may block its thread until a device has made progress. At its
+/// beginning it warns or throws as the mode of `set_sync_debug_mode` says; only a thread's outermost scope
+/// does.
 class BlockingCall {
  public:
-  /// Throws Error(unsupported) in the mode `error`; make it before the call does anything.
+  /// Throws Error(unsupported) in the mode `error`; construct it before the call does anything.
   explicit BlockingCall(std::string_view function) {
     if (debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::none && depth == 0) announce(function);
     ++depth;

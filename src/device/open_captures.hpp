@@ -18,12 +18,12 @@ class OpenCapture {
  public:
   static constexpr std::size_t most_open = 16;
 
-  /// The pool of the graph that the calling thread captures, `none` if it captures none.
+  /// Returns the pool of the graph that the calling thread captures, `none` if it captures none.
   [[nodiscard]] static GraphPool pool_of_calling_thread() noexcept {
     return open_here.count == 0 ? GraphPool::none : open_here.pools[open_here.count - 1].pool;
   }
 
-  /// The graph is the one of `pool`. `none`: the thread captures nothing meanwhile.
+  /// Marks the capture of a graph with this pool. `none`: the thread captures nothing meanwhile.
   explicit OpenCapture(GraphPool pool) noexcept {
     if (place_->count == most_open) return;
     number_ = ++place_->last_number;

@@ -34,7 +34,7 @@ concept FixedPart = std::derived_from<T, RuntimePart> && requires { T::slot; };
 /// static objects may still hold tensors); `replace` swaps it for a freshly booted virtual machine.
 class Runtime {
  public:
-  /// The runtime; creates it on first use. Thread-safe; one atomic load once created.
+  /// Returns the runtime; creates it on first use. Thread-safe; one atomic load once created.
   [[nodiscard]] static Runtime& get();
   /// Returns nullptr before first use.
   [[nodiscard]] static Runtime* get_if_initialized() noexcept;
@@ -51,19 +51,20 @@ class Runtime {
   ~Runtime();
 
   [[nodiscard]] backend::Backend& backend() noexcept { return *backend_; }
-  /// Returns nullptr on GPUs.
+  /// Returns the control of virtual devices, nullptr on GPUs.
   [[nodiscard]] backend::VirtualMachineControl* virtual_machine() noexcept { return control_; }
   [[nodiscard]] int device_count() const noexcept { return device_count_; }
-  /// Different for every runtime of the process: tells thread-local state of an earlier one.
+  /// Returns a number that differs for every runtime of the process, by which thread-local state of an
+  /// earlier one is recognised.
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
 
   /// Throws Error(invalid_argument) "<function>: device is 9, expected 0 to 7" unless `device` exists. The
   /// host is no device.
   void require_device(Device device, std::string_view function) const;
 
-  /// The one object of type T that belongs to this runtime, made by `T(Runtime&)` on first use. Thread-safe.
-  /// A part with a fixed place costs one load and outlives those without, which cost a search and are
-  /// destroyed newest first. All are destroyed before the backend.
+  /// Returns the one object of type T that belongs to this runtime, made by `T(Runtime&)` on first use.
+  /// Thread-safe. A part with a fixed place costs one load and outlives those without, which cost a search
+  /// and are destroyed newest first. All are destroyed before the backend.
   template <class T>
   [[nodiscard]] T& part() {
     static_assert(FixedPart<T> || !std::derived_from<T, RuntimePart>, "a RuntimePart names its slot");
@@ -92,7 +93,7 @@ class Runtime {
   [[nodiscard]] RuntimePart& add_fixed(PartSlot slot, RuntimePart* (*make)(Runtime&));
   [[nodiscard]] void* find_or_add(std::type_index type, std::shared_ptr<void> (*make)(Runtime&));
   void settle(Settling how);
-  /// Newest first.
+  /// Destroys the parts without a fixed place, newest first.
   void destroy_loose_parts();
   /// Waits for the devices, and asks all fixed parts. Throws Error(invalid_argument) if one is in use, or a
   /// stream is being captured.

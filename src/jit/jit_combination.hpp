@@ -28,7 +28,7 @@ class JitCombination {
   JitCombination& operator=(const JitCombination&) = delete;
 
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
-  /// The name of the function in the text.
+  /// Returns the name of the function in the text.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   /// Queues on `stream`: each of the `count` elements of `target` becomes that of the first operand, combined

@@ -45,8 +45,8 @@ struct ElementwisePlaces {
   [[nodiscard]] std::size_t total() const noexcept;
 };
 
-/// A kernel that applies the function `name` of `source`, a template of one type, to each element of inputs
-/// and scalars. It returns the output, or takes several by reference, behind the rest.
+/// Returns a kernel that applies the function `name` of `source`, a template of one type, to each element of
+/// inputs and scalars. It returns the output, or takes several by reference, behind the rest.
 [[nodiscard]] backend::CodeText elementwise_text(std::string_view source, std::string_view name, DType dtype,
                                                  const ElementwisePlaces& places,
                                                  const std::vector<JitScalarKind>& scalars,
@@ -54,7 +54,7 @@ struct ElementwisePlaces {
 
 /// The most operands that one run of `combination_text` takes.
 inline constexpr std::size_t most_combined = 64;
-/// Its parameters: count, number of operands, target, operands.
+/// The parameters of `combination_text`: count, number of operands, target, operands.
 struct CombinationPlaces {
   static constexpr std::size_t count = 0;
   static constexpr std::size_t operands_count = 1;
@@ -62,8 +62,8 @@ struct CombinationPlaces {
   static constexpr std::size_t operands = 3;
   static constexpr std::size_t total = operands + most_combined;
 };
-/// A kernel that combines operands, element by element, in ascending order: `name(name(a0, a1), a2)` and so
-/// on. Elements of 16 bits are combined in float32, and rounded once.
+/// Returns a kernel that combines operands, element by element, in ascending order: `name(name(a0, a1), a2)`
+/// and so on. Elements of 16 bits are combined in float32, and rounded once.
 [[nodiscard]] backend::CodeText combination_text(std::string_view source, std::string_view name, DType dtype);
 
 }  // namespace tutti

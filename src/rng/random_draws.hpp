@@ -22,12 +22,12 @@ struct PhiloxState {
   std::uint64_t offset = 0;
 };
 
-/// The state of a device's generator; who asks next gets one that is `words` further on.
+/// Returns the state of a device's generator, and advances it by `words`.
 [[nodiscard]] PhiloxState take_random_words(Runtime& runtime, int device, std::uint64_t words);
 
 /// The random numbers of a graph. Its fills read the state to draw from in memory of their devices, and each
-/// launch writes there, in stream order, what the generators' states are at that time. Thread-safe, but for
-/// launches: one at a time.
+/// launch writes the generators' states at that time there, in stream order. Thread-safe, except that one
+/// thread at a time launches.
 class RandomDraws {
  public:
   RandomDraws(Runtime& runtime, GraphLaunches launches) : runtime_(runtime), launches_(launches) {}

@@ -18,11 +18,12 @@ namespace tutti {
 
 class Runtime;
 
-/// A tensor that is shared, with what tells who has it open.
+/// A tensor that this process shares, and the means to find out who has it open.
 ///
-/// Whoever opens it keeps a lock on a file of the exporting process's, which the system takes back when the
-/// process ends, and then looks whether the memory is still offered. Who shares it asks for the lock that
-/// excludes all others once it does not offer it any more: it gets that when nobody is left.
+/// A process that opens the tensor takes a shared lock on a file of the exporting process, which the system
+/// releases when the process ends, and then checks that the memory is still offered. The exporting process
+/// stops offering it first, and then asks for the exclusive lock, which it gets when nobody has the tensor
+/// open.
 class SharedTensorState {
  public:
   SharedTensorState(Runtime& runtime, const Tensor& tensor);
@@ -32,9 +33,9 @@ class SharedTensorState {
 
   [[nodiscard]] std::span<const std::byte> handle() const noexcept { return handle_; }
   [[nodiscard]] bool is_in_child() const noexcept { return fork_mark_.is_in_child(); }
-  /// Nobody else can open it.
+  /// Stops offering the tensor: nobody else can open it.
   void withdraw() noexcept;
-  /// Afterwards: whether somebody has it open.
+  /// Returns true if another process has the withdrawn tensor open.
   [[nodiscard]] bool is_open_elsewhere() const noexcept;
 
  private:
@@ -45,21 +46,21 @@ class SharedTensorState {
   std::vector<std::byte> handle_;
 };
 
-/// Keeps what a runtime's process has shared and shares no more, while others have it open. Thread-safe.
+/// Keeps tensors that this process no longer shares while other processes have them open. Thread-safe.
 class SharedBefore final : public RuntimePart, public Reclaimer {
  public:
   static constexpr PartSlot slot = PartSlot::sharing;
 
   explicit SharedBefore(Runtime& runtime);
-  /// Leaves memory that other processes have open in place for good.
+  /// Leaves memory that other processes have open allocated for ever.
   ~SharedBefore() override;
-  /// Takes it over once it is withdrawn.
+  /// Takes over a tensor that has been withdrawn.
   void add(std::unique_ptr<SharedTensorState> state);
-  /// Lets go of what nobody has open; returns whether anything has gone.
+  /// Releases tensors that nobody has open; returns true if there were any.
   bool reclaim() override;
   /// Throws if the program uses shared tensors, or this process has tensors of others open.
   void require_unused() override;
-  /// A tensor of another process has been opened.
+  /// Counts a tensor of another process that has been opened.
   void count_opened() noexcept { ++opened_; }
   void count_closed() noexcept { --opened_; }
 

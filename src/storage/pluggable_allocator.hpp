@@ -59,9 +59,9 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   /// Keeps memory that is freed while the graph of `keeper` is captured, until that pool is closed.
   void add_graph_pool(GraphPool keeper) override;
   void close_graph_pool(GraphPool keeper) noexcept override;
-  /// Frees `address` if it is of `allocate_raw`; returns whether it is.
+  /// Frees `address` if `allocate_raw` returned it; returns true if it did.
   [[nodiscard]] bool free_raw(void* address);
-  /// Returns how many bytes the functions gave and have not got back.
+  /// Returns how many bytes the functions have allocated and not yet freed.
   [[nodiscard]] std::size_t bytes_in_use() const noexcept { return bytes_in_use_.load(); }
   void require_unused() override;
 
@@ -73,20 +73,20 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
  private:
   enum class Choice : std::uint8_t { open, native, plugged };
   class PluggedStorage;
-  /// Memory whose tensors are gone, on its way back to the functions.
+  /// Memory whose tensors are gone, and that the functions have still to free.
   class Freed;
   using OneFreed = std::list<Freed>;
 
   [[nodiscard]] bool decide_for_native() noexcept;
   [[nodiscard]] void* call_alloc(int device, std::size_t bytes, backend::StreamRef stream);
   void call_free(void* address, std::size_t bytes, int device, backend::StreamRef stream) noexcept;
-  /// Returns memory that the functions gave, which goes back to them when the result is destroyed.
+  /// Allocates memory by the functions; it is freed when the result is destroyed.
   [[nodiscard]] OneFreed taken(int device, std::size_t bytes, backend::StreamRef stream, void*& address);
   /// Frees the memory at once or, if a graph that is being captured may use it, when that graph is gone.
   void let_go(OneFreed&& freed) noexcept;
-  /// Keeps the memory for a graph that may use it; returns whether it has.
+  /// Keeps the memory for a graph that may use it; returns true if it is kept.
   [[nodiscard]] bool is_kept(OneFreed& freed) noexcept;
-  /// Delays the free if streams that use the memory are being captured; returns whether it has.
+  /// Delays the free if streams that use the memory are being captured; returns true if it is delayed.
   [[nodiscard]] bool is_delayed(OneFreed& freed) noexcept;
 
   Runtime& runtime_;

@@ -23,7 +23,7 @@ class DeviceStorage final : public Storage {
   /// Allocates at least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, int device, std::size_t bytes,
                                                               backend::StreamRef stream);
-  /// Allocates likewise from `graph_pool`, whatever allocator is plugged in.
+  /// Allocates in the same way from `graph_pool`, whatever allocator is plugged in.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate_from(GraphPool graph_pool, Runtime& runtime,
                                                                    int device, std::size_t bytes,
                                                                    backend::StreamRef stream);
@@ -46,8 +46,8 @@ class DeviceStorage final : public Storage {
 
   CachingAllocator& allocator_;
   Block* block_;
-  /// The handle of the stream of its own device that was named last; at first, that of allocation. Its own
-  /// address, which is no stream's handle, for none.
+  /// The handle of the stream of its own device that was named last; at first, the stream of the allocation.
+  /// If there is none, the object's own address, which is no stream's handle.
   std::atomic<backend::StreamHandle> recorded_;
 };
 

@@ -26,10 +26,10 @@ class EventPool final : public RuntimePart {
   ~EventPool() override;
 
   [[nodiscard]] backend::EventHandle acquire(int device);
-  /// The event may still be pending: recording it again starts a new mark. Nothing in a forked child, whose
-  /// parent has the pool.
+  /// Returns an event to the pool. It may still be pending: recording it again starts a new mark. Does
+  /// nothing in a forked child, whose parent has the pool.
   void release(int device, backend::EventHandle event) noexcept;
-  /// Destroys an event in place of `release`. Nothing in a forked child.
+  /// Destroys an event in place of `release`. Does nothing in a forked child.
   void discard(backend::EventHandle event) noexcept;
 
   [[nodiscard]] backend::Backend& backend() const noexcept { return backend_; }
@@ -76,7 +76,7 @@ class PooledEvent {
     pool_->backend().record_event(handle_, stream);
   }
 
-  /// The pool is gone, and has taken the event with it.
+  /// Drops the handle, because the pool is gone and has destroyed the event.
   void forget() noexcept { handle_ = nullptr; }
   /// Returns the handle, nullptr if there is none.
   [[nodiscard]] backend::EventHandle handle() const noexcept { return handle_; }

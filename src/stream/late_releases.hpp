@@ -16,8 +16,8 @@ namespace tutti {
 
 class Runtime;
 
-/// Holds what the library lets go of at one of its later calls: from threads where the backend must not be
-/// entered, or when work of streams is done. Thread-safe.
+/// Holds resources that a later call of the library releases: they come from threads that must not enter the
+/// backend, or wait until work of streams is done. Thread-safe.
 class LateReleases final : public RuntimePart {
  public:
   static constexpr PartSlot slot = PartSlot::late_releases;
@@ -34,31 +34,31 @@ class LateReleases final : public RuntimePart {
   ~LateReleases() override;
 
   void add(ReleaseList&& releases) noexcept;
-  /// Works as `add`, from a thread that may enter the backend: work that its streams get from now on is not
-  /// waited for, and they may be destroyed.
+  /// Works as `add`, from a thread that may enter the backend: work that the streams get after this call is
+  /// not waited for, and the streams may be destroyed.
   void add_marked(ReleaseList&& releases) noexcept;
-  /// Lets go of what may go, and waits for nothing; returns whether anything has gone. Called by the
-  /// library's calls from ordinary threads. Costs one atomic load when there is nothing.
+  /// Releases what may be released, without waiting; returns true if there was anything. Calls of the library
+  /// from ordinary threads call it. Costs one atomic load when there is nothing.
   bool release() {
     if (!has_any_.load(std::memory_order_acquire)) [[likely]]
       return false;
     return release_some();
   }
   [[nodiscard]] bool has_any() const noexcept { return has_any_.load(std::memory_order_acquire); }
-  /// Keeps `resource`, while `stream` is being captured, until the graph, and everything made from it, is
-  /// destroyed, and then lets go of it late, as graphs may be destroyed on threads of the driver's.
+  /// Keeps `resource`, while `stream` is being captured, until the graph and everything made from it are
+  /// destroyed. It is then released later, because threads of the driver may destroy graphs.
   void retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource);
 
   void settle(Settling how) override;
 
  private:
   bool release_some();
-  /// Lets go of everything: all work is done, or will never be.
+  /// Releases everything: all work is done, or will never run.
   void release_all();
-  /// Waits at most ten seconds until everything has been let go of: what is left is found in use.
+  /// Waits for at most ten seconds until everything has been released; what is left counts as in use.
   void await_all();
-  /// A stream that cannot be marked now, because it is being captured or its device is in trouble, is tried
-  /// again.
+  /// Returns true if the streams' work is done. A stream that cannot be marked now, because it is being
+  /// captured or its device is in trouble, is tried again later.
   [[nodiscard]] bool has_come(One& one);
   [[nodiscard]] bool try_mark(One& one, backend::StreamRef stream);
 
@@ -66,7 +66,8 @@ class LateReleases final : public RuntimePart {
   EventPool& events_;
   std::mutex mutex_;
   ReleaseList releases_;
-  /// Read at every hit of the allocators: apart from what is written more often.
+  /// True if there is anything to release. Allocators read it at every hit, so it is on a cache line of its
+  /// own.
   alignas(cache_line_bytes) std::atomic<bool> has_any_ = false;
 };
 

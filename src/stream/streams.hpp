@@ -30,19 +30,22 @@ class Streams final : public RuntimePart {
   explicit Streams(Runtime& runtime);
   ~Streams() override;
 
-  /// The priority a stream of `device` gets that asks for `priority`: the nearest one in its range.
+  /// Returns the priority that a stream of `device` gets if it asks for `priority`: the nearest one in the
+  /// device's range.
   [[nodiscard]] int clamped_priority(int device, int priority) const;
-  /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
+  /// Returns the next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first
+  /// use.
   [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
   /// Returns whether `stream` is the library's, and lives as long as the runtime: a default stream or a
   /// pooled one.
   [[nodiscard]] bool owns(backend::StreamRef stream);
 
-  /// Held while kernels that wait for one another are queued, one by one. Does not wait for streams.
+  /// Returns a lock that is held while kernels that wait for one another are queued, one by one. Does not
+  /// wait for streams.
   [[nodiscard]] std::unique_lock<std::shared_mutex> launch_together() {
     return std::unique_lock(launch_gate_);
   }
-  /// The backend's call, for all other code: not from a thread that launches together.
+  /// Makes the backend's call, for all other code; not from a thread that holds `launch_together`.
   void wait_event(backend::StreamRef stream, backend::EventHandle event);
   void wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags, std::uint32_t value);
   /// Makes work queued later on `later` wait for work queued so far on `earlier`. Does nothing if they are

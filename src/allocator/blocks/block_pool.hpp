@@ -34,11 +34,11 @@ struct alignas(cache_line_bytes) StreamBlocks {
   }
 };
 
-/// The books of one caching allocator: segments, their blocks, the cached blocks in order of fit, and the
-/// statistics. Knows no device, and is not synchronised.
+/// Manages the segments of one caching allocator: their blocks, the cached blocks in order of fit, and the
+/// statistics. It makes no calls to a device, and is not synchronised.
 class BlockPool {
  public:
-  /// Enters its segments into `index`, if there is one.
+  /// Adds its segments to `index`, if there is one.
   explicit BlockPool(int device, SegmentIndex* index = nullptr,
                      std::size_t max_split_bytes = AllocatorSettings::no_limit)
       : device_(device), index_(index), max_split_bytes_(max_split_bytes) {}
@@ -46,7 +46,7 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
-  /// The greatest request that can be rounded.
+  /// The largest request that can be rounded.
   static constexpr std::size_t max_bytes = std::size_t{1} << 62;
 
   /// Returns the pool that serves a request.
@@ -54,8 +54,8 @@ class BlockPool {
   /// Returns how many bytes to get from the device for a request that no cached block can serve.
   [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
 
-  /// The best fitting cached block of `stream` in `graph_pool`, cut to size; nullptr if there is none. No
-  /// heap memory is used if a block is found that need not be cut, or if one was cut before.
+  /// Returns the best fitting cached block of `stream` in `graph_pool`, cut to size; nullptr if there is
+  /// none. Uses no heap memory if it finds a block that need not be cut, or if a block was cut before.
   [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream,
                             GraphPool graph_pool = GraphPool::none);
   /// Adds `bytes` bytes of the device's memory at `address`, as many as `segment_bytes` gives for some
@@ -65,22 +65,22 @@ class BlockPool {
   [[nodiscard]] bool has_segments_of(GraphPool graph_pool) const;
   /// Detaches all that belongs to `graph_pool` from it; blocks in use stay in use.
   void dissolve(GraphPool graph_pool) noexcept;
-  /// The block's user is gone; its bytes stay active.
+  /// Notes that the block is no longer used; its bytes still count as active.
   void release(Block& block) noexcept;
-  /// A released block may be taken again. Joins it with its cached neighbours.
+  /// Makes a released block available again. Joins it with its cached neighbours.
   void give_back(Block& block) noexcept;
   /// Returns whether a segment of `whole` bytes would serve such a request, were it added.
   [[nodiscard]] bool may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept;
-  /// A point between two calls.
+  /// A point in time between two calls.
   using Moment = std::uint64_t;
   [[nodiscard]] Moment now() noexcept { return ++moment_; }
-  /// The pool's own device and those of the streams of all segments that are cached as a whole; none if there
-  /// is none.
+  /// Returns the pool's own device and those of the streams of all segments that are cached as a whole;
+  /// nothing if there is no such segment.
   [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
   [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
-  /// Takes out segments that have been cached as a whole since before `moment`, and belong to no private
-  /// pool, for the caller to free: all of them, or, those first that have been for the longest, until they
-  /// come to `bytes` bytes. None whose work may be on one of the devices `unwaited`.
+  /// Removes segments that have been cached as a whole since before `moment`, and belong to no private pool,
+  /// for the caller to free. Removes all of them, or those that have been cached for the longest until they
+  /// add up to `bytes` bytes. Keeps segments whose work may still run on one of the devices `unwaited`.
   [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment,
                                                                    std::size_t bytes = SIZE_MAX,
                                                                    std::span<const int> unwaited = {});
@@ -101,32 +101,32 @@ class BlockPool {
   /// it; nothing if no range has room. It is valid until holes change.
   [[nodiscard]] std::optional<Gap> gap_for(std::size_t requested_bytes, backend::StreamRef stream,
                                            GraphPool graph_pool = GraphPool::none) noexcept;
-  /// The gap has memory now. Nothing has changed if it throws.
+  /// Notes that the gap has memory now. Changes nothing if it throws.
   void fill(const Gap& gap);
-  /// Makes holes of pages that have been cached since before `moment`, as `remove_segments_cached_before`
-  /// takes segments out, for the caller to take their memory back, and then to `close` them.
+  /// Makes holes of pages that have been cached since before `moment`, chosen as by
+  /// `remove_segments_cached_before`. The caller unmaps their memory, and then calls `close` for each hole.
   [[nodiscard]] std::vector<Block*> empty_pages_cached_before(Moment moment, std::size_t bytes = SIZE_MAX,
                                                               std::span<const int> unwaited = {});
-  /// The hole has no memory any more. If its range has none left, that is taken out and returned.
+  /// Notes that the hole has no memory any more. If its range has none left, removes and returns the range.
   [[nodiscard]] std::optional<std::span<std::byte>> close(Block& hole) noexcept;
 
-  /// The block in use that contains `address`, nullptr if there is none.
+  /// Returns the block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
-  /// The segment that contains `address`, nullptr if there is none.
+  /// Returns the segment that contains `address`, nullptr if there is none.
   [[nodiscard]] Segment* segment_around(const void* address);
-  /// The block in use that begins at `address` in `segment`, which may be any that there has ever been:
-  /// nullptr if there is none.
+  /// Returns the block in use that begins at `address` in `segment`, which may be any segment that ever
+  /// existed; nullptr if there is none.
   [[nodiscard]] static Block* find_start(Segment& segment, const void* address) noexcept;
   [[nodiscard]] MemoryCounts& counts() noexcept { return counts_; }
   [[nodiscard]] MemoryStats stats() const noexcept { return counts_.stats(); }
   [[nodiscard]] std::vector<MemorySegment> snapshot() const;
 
  private:
-  /// nullptr if there is none.
+  /// Returns the cached blocks of the stream in the pool, nullptr if there are none.
   [[nodiscard]] StreamBlocks* cache_of(backend::StreamRef stream, GraphPool graph_pool) noexcept;
   [[nodiscard]] StreamBlocks& cache_with_room(backend::StreamRef stream, GraphPool graph_pool,
                                               MemoryPool pool);
-  /// `cache` serves one segment less.
+  /// Notes that `cache` has one segment less.
   void leave(StreamBlocks& cache) noexcept;
   [[nodiscard]] Segment& new_segment();
   [[nodiscard]] Block& new_block();
@@ -140,16 +140,17 @@ class BlockPool {
   /// Appends `block->next`, which is in no set, to `block`.
   void absorb_next(Block& block) noexcept;
 
-  /// `block`, which is nobody's, may be taken again. Joins it with its cached neighbours.
+  /// Makes a block that nobody uses available again. Joins it with its cached neighbours.
   void cache(Block& block) noexcept;
   /// Returns whether work may still use what is cached in the segment.
   [[nodiscard]] bool is_unwaited(const Segment& segment, std::span<const int> unwaited) const noexcept;
-  /// A segment of its own, empty, that is entered everywhere.
+  /// Adds a segment without blocks to all lists.
   [[nodiscard]] Segment& enter_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
                                        backend::StreamRef stream, GraphPool graph_pool);
-  /// Takes a segment out, whose blocks are none.
+  /// Removes a segment that has no blocks.
   void remove(Segment& segment) noexcept;
-  /// The whole pages of a cached block of a range that can go, none of it if there are none.
+  /// Returns the whole pages of a cached block of a range that can be unmapped; an empty span if there are
+  /// none.
   [[nodiscard]] static std::span<std::byte> pages_of(const Block& block) noexcept;
   [[nodiscard]] static bool has_cached_pages(const Segment& segment) noexcept;
   /// Makes a hole of `pages` of a cached block.
@@ -159,7 +160,7 @@ class BlockPool {
   /// Makes sure that the next `count` calls of `new_block` do not throw.
   void reserve_blocks(std::size_t count);
 
-  /// The block that is all of the segment, cached; nullptr if it is not.
+  /// Returns the block that is the whole segment and cached; nullptr if there is none.
   [[nodiscard]] static Block* cached_whole(const Segment& segment) noexcept;
 
   int device_;

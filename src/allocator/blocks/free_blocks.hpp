@@ -29,7 +29,8 @@ class FreeBlocks {
   void remove(Block& block) noexcept;
   /// Takes all blocks of `other`, which is left empty.
   void take_all(FreeBlocks& other) noexcept;
-  /// The smallest block of at least `bytes` bytes, nullptr if there is none. It stays where it is.
+  /// Returns the smallest block of at least `bytes` bytes, nullptr if there is none. The block stays in the
+  /// list.
   [[nodiscard]] Block* best_fit(std::size_t bytes) const noexcept;
 
  private:
@@ -37,7 +38,7 @@ class FreeBlocks {
   static constexpr std::size_t class_count = word_bits * word_bits;
 
   [[nodiscard]] static std::size_t class_of(MemoryPool pool, std::size_t bytes) noexcept;
-  /// The first class from `from` on that has blocks; `class_count` if none has.
+  /// Returns the first class from `from` on that has blocks; `class_count` if none has.
   [[nodiscard]] std::size_t next_occupied(std::size_t from) const noexcept;
 
   MemoryPool pool_;

@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// The part of an allocator's block that says which streams have used it besides its own.
+/// The part of an allocator's block that lists the other streams which have used it.
 struct StreamUses {
   std::vector<backend::StreamRef> streams;  ///< each once; empties as the streams are marked
   std::uint32_t open_marks = 0;             ///< events recorded after the free, not yet complete
@@ -22,7 +22,7 @@ struct StreamUses {
   void add(backend::StreamRef stream);
 };
 
-/// Freed blocks that are kept for a graph's sake. Not synchronised.
+/// Freed blocks that are kept because a graph may use them. Not synchronised.
 class KeptFrees {
  public:
   void add(StreamUses& block) noexcept {
@@ -30,7 +30,7 @@ class KeptFrees {
     first_ = &block;
   }
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
-  /// Calls `take(block)` for each, and keeps none.
+  /// Calls `take(block)` for each block and keeps none.
   template <class Take>
   void take_all(const Take& take) {
     while (first_ != nullptr) {
@@ -55,12 +55,12 @@ class PendingFrees {
   /// Records an event on each of the block's streams. A stream that cannot be marked now, because it is being
   /// captured or its device is in trouble, keeps the block waiting and is tried again by `reap`.
   void add(StreamUses& block) noexcept;
-  /// Calls `done(block)` for each block whose streams have got past their marks, or have failed. Failures
-  /// stay with the backend, for who synchronises with the device.
+  /// Calls `done(block)` for each block whose streams have passed their marks, or have failed. Failures stay
+  /// with the backend, which reports them to the next call that synchronises with the device.
   template <class Done>
   void reap(const Done& done);
-  /// The events blocks wait for. They stay valid as long as the pool; what they mark may be newer by the time
-  /// they are waited for.
+  /// Returns the events that blocks wait for. They stay valid as long as the pool; an event may mark a newer
+  /// point by the time it is waited for.
   [[nodiscard]] std::vector<backend::EventHandle> open_events() const;
 
  private:
@@ -68,7 +68,7 @@ class PendingFrees {
     StreamUses* block;
     PooledEvent event;
   };
-  /// Marks of one stream, in order: where one is complete, so are those before it.
+  /// Marks of one stream, in order: if a mark is complete, those before it are, too.
   struct Queue {
     backend::StreamRef stream;
     std::uint64_t stream_id;  ///< two streams, one after the other, may have the same handle
@@ -83,7 +83,7 @@ class PendingFrees {
   /// Returns how many marks are complete. Asks one event if all are, else about twice the logarithm of the
   /// answer.
   [[nodiscard]] std::size_t completed(const std::deque<Mark>& marks);
-  /// Takes out the first mark and returns its block.
+  /// Removes the first mark and returns its block.
   [[nodiscard]] StreamUses& pop(Queue& queue);
 
   backend::Backend& backend_;

@@ -7,20 +7,20 @@
 
 namespace tutti {
 
-/// A block pool in which a request that is repeated costs a few instructions.
+/// A block pool in which a repeated request costs a few instructions.
 ///
-/// A request repeats the one before if that one's block has been given back, and nothing else has happened in
-/// between: it gets the same block. The second repeat finds the books as the first one found them, and so
-/// leaves them as the first one did, as will all that follow. So these are only counted, and their block,
-/// while it is idle, is neither cached nor joined with its neighbours. Whatever else is asked for has the
-/// books brought up to date before: nobody can tell the difference. Not synchronised.
+/// A request repeats the previous one if that one's block has been freed and nothing else has happened in
+/// between: it gets the same block. From the second repeat on, each repeat leaves the pool's state as it
+/// found it. So repeats are only counted, and their block, while it is idle, is neither cached nor joined
+/// with its neighbours. Every other call first brings the state up to date, so the difference is not
+/// observable. Not synchronised.
 class RepeatingPool {
  public:
   explicit RepeatingPool(int device, SegmentIndex* index = nullptr,
                          std::size_t max_split_bytes = AllocatorSettings::no_limit)
       : pool_(device, index, max_split_bytes) {}
 
-  /// `BlockPool::take`.
+  /// Works as `BlockPool::take`.
   [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream,
                             GraphPool graph_pool = GraphPool::none) {
     const bool is_repeat =
@@ -32,7 +32,7 @@ class RepeatingPool {
     block_->state = BlockState::in_use;
     return block_;
   }
-  /// `BlockPool::release` and `give_back`.
+  /// Works as `BlockPool::release` followed by `give_back`.
   void free(Block& block) noexcept {
     if (&block != block_ || repeats_ < entered_repeats) return free_entered(block);
     is_idle_ = true;
@@ -53,7 +53,7 @@ class RepeatingPool {
                                   GraphPool graph_pool);
   [[nodiscard]] Block* take_again();
   void free_entered(Block& block) noexcept;
-  /// Brings the books up to date. The next request repeats none.
+  /// Brings the state up to date. The next request does not count as a repeat.
   void end_repeats() noexcept;
 
   Block* block_ = nullptr;  ///< of the last request, nullptr if something else has happened since

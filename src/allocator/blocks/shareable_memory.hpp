@@ -19,7 +19,7 @@ inline constexpr std::uint64_t shareable_mark = std::uint64_t{1} << 63;
 [[nodiscard]] constexpr GraphPool shareable(GraphPool pool) noexcept {
   return GraphPool{static_cast<std::uint64_t>(pool) | shareable_mark};
 }
-/// The pool without the mark.
+/// Returns the pool without the mark.
 [[nodiscard]] constexpr GraphPool unmarked(GraphPool pool) noexcept {
   return GraphPool{static_cast<std::uint64_t>(pool) & ~shareable_mark};
 }

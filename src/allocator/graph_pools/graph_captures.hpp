@@ -18,9 +18,8 @@ namespace tutti {
 class Runtime;
 class Storage;
 
-/// The graphs that are being captured, and what each of them owns. A stream is asked whether it is part of a
-/// capture; so all streams count that have joined one, and captures count that others than the library began.
-/// Thread-safe.
+/// Lists the graphs that are being captured, and what each of them owns. A stream counts as captured if it
+/// has joined a capture in any way, and captures that others than the library began count, too. Thread-safe.
 class GraphCaptures final : public RuntimePart {
  public:
   static constexpr PartSlot slot = PartSlot::graph_captures;
@@ -34,13 +33,13 @@ class GraphCaptures final : public RuntimePart {
   /// that others began they are made the first time, and live as long as the graph and everything made from
   /// it. Throws if the capture has become invalid.
   [[nodiscard]] std::shared_ptr<GraphResources> of(backend::StreamRef stream);
-  /// The pool for memory that is first used on `stream`.
+  /// Returns the pool for memory that is first used on `stream`.
   [[nodiscard]] GraphPool pool_of(backend::StreamRef stream) {
     return backend_.is_capturing(stream) ? pool_of_captured(stream) : GraphPool::none;
   }
-  /// Keeps `resource`, while `stream` is being captured, until the graph, and everything made from it, is
-  /// destroyed, and then lets go of it late, as graphs may be destroyed on threads of the driver's. For
-  /// graphs that the library launches, that is once their launches are done.
+  /// Keeps `resource`, while `stream` is being captured, until the graph and everything made from it are
+  /// destroyed. It is then released later, because threads of the driver may destroy graphs. For graphs that
+  /// the library launches, it is released once their launches are done.
   void retain(backend::StreamRef stream, std::shared_ptr<void> resource);
 
  private:

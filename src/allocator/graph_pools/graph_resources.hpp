@@ -35,8 +35,8 @@ class GraphResources {
   void keep(Storage& storage);
   void keep(std::shared_ptr<void> resource);
 
-  /// The graph's object of type T, state of a layer above, made by `T(Runtime&, GraphLaunches)` on first use.
-  /// It is destroyed before the private pool.
+  /// Returns the graph's object of type T, state of a layer above, made by `T(Runtime&, GraphLaunches)` on
+  /// first use. It is destroyed before the private pool.
   template <class T>
   [[nodiscard]] T& attached() {
     return *static_cast<T*>(find_or_attach(typeid(T), [](GraphResources& graph) -> std::shared_ptr<void> {

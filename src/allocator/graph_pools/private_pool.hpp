@@ -23,8 +23,8 @@ enum class GraphLaunches : std::uint8_t {
   of_others,   ///< who captured it: nobody knows when
 };
 
-/// A private pool of every allocator, for memory that is first used in captures. When it is destroyed, the
-/// pools become part of the ordinary caches: memory in use stays so. Thread-safe.
+/// A private pool of every allocator, for memory that is first used in captures. When it is destroyed, its
+/// memory joins the ordinary caches; blocks in use stay in use. Thread-safe.
 class PrivatePool {
  public:
   PrivatePool(Runtime& runtime, GraphLaunches launches);
@@ -36,8 +36,8 @@ class PrivatePool {
   [[nodiscard]] const Runtime& runtime() const noexcept { return runtime_; }
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
 
-  /// Returns the stream of captures of the device with this pool that are given none: always the same one, as
-  /// memory is cached for the stream that it was used on.
+  /// Returns the stream for captures on the device that use this pool and name no stream. It is always the
+  /// same one, because memory is cached for the stream that it was used on.
   [[nodiscard]] Stream capture_stream(int device);
 
   /// A use of the pool by a capture, which lasts while the object exists.
@@ -70,8 +70,8 @@ struct GraphPoolAccess {
     handle.pool_ = std::move(pool);
     return handle;
   }
-  /// The one it names, or a new one. Throws Error(invalid_argument), in the name of `function`, if it is of
-  /// devices that are gone.
+  /// Returns the pool that the handle names, or a new one. Throws Error(invalid_argument), in the name of
+  /// `function`, if the pool belongs to devices that have been replaced.
   [[nodiscard]] static std::shared_ptr<PrivatePool> pool_for(Runtime& runtime, const GraphPoolHandle& handle,
                                                              std::string_view function);
 };
