@@ -47,8 +47,8 @@ struct fmt::formatter<tutti::collectives::Name> : fmt::formatter<std::string_vie
 
 namespace tutti::collectives {
 
-/// Returns true if the library allocated the tensor's memory, and the tensor stays inside: then nothing need
-/// be looked up.
+/// Returns true if the library allocated the tensor's memory, and the tensor stays inside it: then nothing
+/// has to be looked up.
 [[nodiscard]] inline bool is_believed(const Tensor& tensor) noexcept {
   const Storage* const storage = tensor.storage().get();
   if (storage == nullptr || !tensor.defined() || !storage->is_library_memory()) return false;
@@ -60,17 +60,17 @@ namespace tutti::collectives {
 }
 
 /// Returns true if the tensor is believed, dense, and on `device`, which is not the host: then it passes
-/// every check of a single operand. In lists of thousands nearly all are, and are told by this alone.
+/// every check of a single operand. In lists of thousands nearly all tensors are, and need no other check.
 [[nodiscard]] inline bool is_plain(const Tensor& tensor, Device device) noexcept {
   return is_believed(tensor) && tensor.device() == device && !device.is_host() && tensor.layout()->is_dense();
 }
-/// Returns true if it is also laid out as `pattern`: then it goes with that as it is.
+/// Returns true if the tensor also has the layout of `pattern`: then it can be used without a copy.
 [[nodiscard]] inline bool is_plain_as(const Tensor& pattern, const Tensor& tensor, Device device) noexcept {
   return is_plain(tensor, device) && *tensor.layout() == *pattern.layout();
 }
 
-/// Asks the memory for what checks look at of the tensor some places behind `index`: storages and layouts of
-/// long lists lie anywhere, and would be waited for one after the other. Most storages lie in two cache
+/// Prefetches the data that checks read of the tensor some places behind `index`: storages and layouts of
+/// long lists lie anywhere, and the checks would wait for one after the other. Most storages lie in two cache
 /// lines.
 inline void fetch_ahead(std::span<const Tensor> tensors, std::size_t index) noexcept {
   constexpr std::size_t places = 8;
@@ -154,7 +154,7 @@ class Arguments {
   void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;
   /// Checks the number of tensors in a workload's list; none where the collective takes no lists.
   void tensor_bytes(std::size_t count, Collective collective) const;
-  /// One stream of each of the `devices`, or none; there is one for every `owner`.
+  /// Checks that there is one stream of each of the `devices`, or none; there is one for every `owner`.
   void streams(StreamList streams, std::span<const Device> devices, std::string_view owner) const;
 
  private:

@@ -15,8 +15,8 @@ namespace tutti::collectives {
 /// that they can be joined; returns other tensors as they are.
 [[nodiscard]] TensorList as_vectors(TensorList tensors, std::vector<Tensor>& memory);
 
-/// The parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller, empty ones
-/// where nothing is left.
+/// Returns the parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller,
+/// empty ones where nothing is left.
 [[nodiscard]] std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count);
 
 }  // namespace tutti::collectives

@@ -9,8 +9,8 @@
 #include <span>
 #include <string_view>
 
-/// Outputs must not overlap one another, nor inputs. For thousands of tensors, asking costs more than moving
-/// them: the usual case is recognised while the tensors are checked anyway.
+/// Checks that outputs overlap neither one another nor inputs. For thousands of tensors a full check costs
+/// more than moving them, so the usual case is recognised while the tensors are checked anyway.
 namespace tutti::collectives {
 
 /// Says if an output may be exactly an input.
@@ -20,20 +20,21 @@ enum class InPlace : std::uint8_t {
   same_index,  ///< only an input at the same place of its list
 };
 
-/// Tensors and the name messages give them; for lists the index is part of the name, made when it is needed.
+/// Tensors and their name in messages; for lists the index is part of the name, which is made only when it is
+/// needed.
 struct Named {
   std::string_view argument;
   std::span<const Tensor> tensors;
   int row = -1;         ///< of a list of lists, or of tensors; -1: the argument itself
   bool is_one = false;  ///< a single tensor, not a list
-  /// A tensor that is an argument of its own, or one of a list.
+  /// Makes the name of a tensor that is an argument of its own, or one of a list.
   [[nodiscard]] static Named one(std::string_view argument, const Tensor& tensor, int row = -1) {
     return {argument, std::span(&tensor, 1), row, true};
   }
   [[nodiscard]] Name name(std::size_t index) const;
 };
 
-/// Returns true if all that one tensor reaches lies before, or behind, all of the other.
+/// Returns true if the whole span of one tensor lies before or behind that of the other.
 [[nodiscard]] inline bool lie_apart(const Tensor& a, const Tensor& b) noexcept {
   const auto begin_of_a = reinterpret_cast<std::uintptr_t>(a.data());
   const auto begin_of_b = reinterpret_cast<std::uintptr_t>(b.data());
@@ -42,13 +43,13 @@ struct Named {
 }
 
 /// The memory of lists of tensors as runs: consecutive tensors of a device whose addresses only ascend, or
-/// only descend. Tensors allocated one after another make a run or two; those of other devices lie elsewhere,
-/// and what is in between is no memory of theirs.
+/// only descend. Tensors that were allocated one after another make a run or two. Tensors of other devices
+/// have other addresses, so that a run contains no memory of theirs.
 class MemoryRuns {
  public:
   void start_inputs() { start_list(false); }
   void start_outputs() { start_list(true); }
-  /// The next tensor of the list started last.
+  /// Adds the next tensor of the list started last.
   void add(const Tensor& tensor) {
     const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
     const std::uintptr_t end = begin + tensor.layout()->span_bytes();
@@ -65,12 +66,12 @@ class MemoryRuns {
       start_run(begin, end, device);
     }
   }
-  /// Takes the place of `add` for an output that is exactly an input, as it may be. No two such outputs may
-  /// be the same input.
+  /// Adds an output that is exactly an input, where that is allowed, in place of `add`. No two such outputs
+  /// may be the same input.
   void add_in_place() { inputs_are_written_ = true; }
 
-  /// Returns true if no run of outputs meets another run: then no output overlaps anything. False also if
-  /// there are more runs than it pays to compare. Ends the collection.
+  /// Returns true if no run of outputs meets another run: then no output overlaps anything. Also returns
+  /// false if there are too many runs to compare. Ends the collection.
   [[nodiscard]] bool are_disjoint();
 
  private:
@@ -95,8 +96,9 @@ class MemoryRuns {
   bool inputs_are_written_ = false;
 };
 
-/// No output overlaps another output or an input, except as `in_place` says. Throws Error(invalid_argument).
-/// Cost: linear for lists of few runs and for tensors with storages of their own; else a sort.
+/// Checks that no output overlaps another output or an input, except as `in_place` allows. Throws
+/// Error(invalid_argument). Cost: linear for lists of few runs and for tensors with storages of their own;
+/// otherwise that of a sort.
 void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
                       std::span<const Named> outputs, InPlace in_place);
 /// Checks the same as `require_disjoint`, for lists whose runs are not disjoint. `are_plain`: all tensors are

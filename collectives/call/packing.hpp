@@ -16,14 +16,14 @@ namespace tutti::collectives {
 /// byte offsets.
 [[nodiscard]] bool same_order(const Layout& a, const Layout& b);
 
-/// Says what becomes of operands whose bytes do not lie as the plan needs them.
+/// Chooses what happens to operands whose layout the plan cannot use.
 enum class PackingPolicy : std::uint8_t {
   copy,    ///< through a dense temporary, on the tensor's own device
   refuse,  ///< Error(invalid_argument): a persistent collective is bound to the caller's buffers
 };
 
-/// The participants of a call: it uses the current streams of these tensors' devices and of these devices,
-/// and these streams.
+/// The devices and streams that take part in a call: the current streams of these tensors' devices and of
+/// these devices, and these streams.
 struct Participants {
   TensorList inputs = {};
   TensorList outputs = {};
@@ -32,28 +32,29 @@ struct Participants {
   StreamList streams = {};
 };
 
-/// Dense stand-ins for operands that are strided or in another order, and pinned ones for pageable memory.
-/// Stand-ins live as long as this object; the caching allocator keeps their memory in stream order after
-/// that. So does it with the operands' own, which are used on the streams that copy from them and to them.
+/// Makes dense stand-ins for operands that are strided or in another order, and pinned stand-ins for pageable
+/// memory. Stand-ins live as long as this object; after that, the caching allocator keeps their memory in
+/// stream order. It does the same with the operands' own memory, which the copies use.
 ///
-/// The copies are not part of what a launch captures: while one of the call's streams is being captured, what
-/// needs a stand-in is refused with Error(unsupported). Nothing is asked of the streams until then.
+/// A launch's capture does not contain the copies: while one of the call's streams is being captured, an
+/// operand that needs a stand-in is refused with Error(unsupported). The streams are not queried before.
 class Packing {
  public:
   /// The lists among `participants` outlive this object.
   Packing(const Arguments& arguments, PackingPolicy policy, const Participants& participants = {})
       : arguments_(arguments), policy_(policy), participants_(participants) {}
 
-  /// The references returned live as long as this object or the tensor given.
-  /// `input`, or a copy of it in order of `layout` (same sizes, dense): pinned, if it is on the host.
+  /// Returns `input`, or a copy of it in the order of `layout` (same sizes, dense), which is pinned if the
+  /// input is on the host. References that these functions return live as long as this object or the tensor
+  /// given.
   [[nodiscard]] const Tensor& input(const Tensor& input, const Layout& layout, const Name& name);
-  /// `output`, or a stand-in in order of `layout` that `unpack` copies back; on `stream` of the output's
-  /// device.
+  /// Returns `output`, or a stand-in in the order of `layout` that `unpack` copies back on `stream` of the
+  /// output's device.
   [[nodiscard]] const Tensor& output(const Tensor& output, const Layout& layout, const Name& name,
                                      const Stream& stream);
-  /// `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
+  /// Returns `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
   [[nodiscard]] const Tensor& host_output(const Tensor& output, const Layout& layout, const Name& name);
-  /// Throws Error(unsupported) if `output` does, in a call that is being captured. Makes nothing.
+  /// Throws Error(unsupported) if `output` would, in a call that is being captured. Makes no stand-in.
   void check_output(const Tensor& output, const Layout& layout, const Name& name, const Stream& stream);
   /// Queues the copies from stand-ins to outputs.
   void unpack();
@@ -83,7 +84,8 @@ class Packing {
   std::list<Output> outputs_;
 };
 
-/// The contiguous or channels-last layout of the same sizes and element type: `layout` itself if it is that.
+/// Returns the contiguous or channels-last layout of the same sizes and element type: `layout` itself if it
+/// has that format.
 [[nodiscard]] LayoutPtr layout_in(const Layout& layout, MemoryFormat format);
 
 /// The layouts of a coalesced call's columns. Those of the caller's tensors outlive the call and are not
@@ -113,7 +115,7 @@ struct Cut {
 /// Cuts a contiguous tensor in the same way.
 [[nodiscard]] Cut cut_along(std::span<const std::int64_t> sizes, DType dtype, int dim);
 
-/// A dense layout with other sizes, its dimensions in `layout`'s order in memory.
+/// Returns a dense layout with other sizes, its dimensions in `layout`'s order in memory.
 [[nodiscard]] LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes);
 
 }  // namespace tutti::collectives

@@ -120,10 +120,10 @@ struct Request {
   /// Returns true if some of that output of a copy stays as it is.
   [[nodiscard]] bool is_left_alone(std::uint64_t output) const;
   [[nodiscard]] bool is_empty() const;
-  /// Returns the bytes of one member's tensors, where all have such, or of the whole, where it is scattered
-  /// or gathered, or its parts differ in length.
+  /// Returns the bytes of one member's tensors. For a scatter or gather, or with parts of unequal lengths,
+  /// returns the bytes of the whole.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// Adds all that plans depend on but the collective, in as many numbers as `words` says.
+  /// Adds all that plans depend on, except the collective, as `words` numbers.
   void add_to(transport::PlanKey& key) const;
   [[nodiscard]] std::size_t words() const;
 };

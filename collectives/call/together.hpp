@@ -16,15 +16,15 @@ struct ResultPlace {
   backend::StreamRef stream;
 };
 
-/// A new tensor of a dense layout. Throws OutOfMemoryError.
+/// Returns a new tensor of a dense layout. Throws OutOfMemoryError.
 [[nodiscard]] Tensor allocate_for(Runtime& runtime, LayoutPtr layout, const ResultPlace& place);
 
-/// Lists of new tensors of the given dense layouts, one list per place, in one allocation each. Costs a
-/// nanosecond or two per tensor. Throws OutOfMemoryError.
+/// Returns lists of new tensors of the given dense layouts, one list per place, in one allocation each. Costs
+/// a nanosecond or two per tensor. Throws OutOfMemoryError.
 [[nodiscard]] std::vector<std::vector<Tensor>> allocate_together(Runtime& runtime,
                                                                  std::span<const Layout* const> layouts,
                                                                  std::span<const ResultPlace> places);
-/// Bytes of each such allocation.
+/// Returns the bytes of each such allocation.
 [[nodiscard]] std::size_t bytes_together(std::span<const Layout* const> layouts);
 
 }  // namespace tutti::collectives

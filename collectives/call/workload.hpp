@@ -9,8 +9,8 @@
 
 namespace tutti::collectives {
 
-/// A workload as the request that a call among `members` devices would make of it, on one process's devices
-/// or a team's. Throws Error(invalid_argument) for what could not be called.
+/// Converts a workload into the request that a call among `members` devices would make of it, on one
+/// process's devices or a team's. Throws Error(invalid_argument) for a call that is not possible.
 [[nodiscard]] Request request_of(const Arguments& arguments, const Workload& workload, std::size_t members);
 
 }  // namespace tutti::collectives

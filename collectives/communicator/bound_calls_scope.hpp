@@ -14,14 +14,14 @@ class TeamContext;
 /// A scope in which its thread makes calls of a communicator that are being bound.
 class BoundCallsScope {
  public:
-  /// They are recorded in this `capture`, and otherwise, where it is 0, made anew by each launch.
+  /// Begins the scope. Calls are recorded in this `capture`; if it is 0, each launch makes them anew.
   BoundCallsScope(const TeamContext& context, std::uint64_t capture);
   BoundCallsScope(const BoundCallsScope&) = delete;
   BoundCallsScope& operator=(const BoundCallsScope&) = delete;
   ~BoundCallsScope();
 
-  /// Throws Error(invalid_argument) if the calling thread is recording calls of `context`, and none of the
-  /// `streams` of one of them is part of the capture: the call would be made now, and not by launches.
+  /// Throws Error(invalid_argument) if the calling thread is recording calls of `context`, and none of a
+  /// call's `streams` is part of the capture: the call would run now, and not at each launch.
   static void check(const TeamContext& context, std::span<const backend::StreamRef> streams,
                     const Arguments& arguments) {
     if (innermost != nullptr) [[unlikely]]

@@ -33,7 +33,7 @@ struct CompiledStep {
   [[nodiscard]] std::uint64_t start_of(std::size_t column, std::size_t member) const;
 };
 
-/// The steps of a reduction that reduces by an operation, as its request has it, in their order.
+/// Returns the steps of a reduction by a compiled operation, which its request describes, in their order.
 [[nodiscard]] std::vector<CompiledStep> compiled_steps(const Request& whole, std::size_t members,
                                                        std::size_t root);
 

@@ -40,11 +40,11 @@ class MemberOperands {
   bool are_lists_;
 };
 
-/// Parts of a whole, by member: how long they are, which all ranks give.
+/// The lengths of parts of a whole, by member; all ranks give all of them.
 struct PartSizes {
   std::span<const std::int64_t> sizes;
-  /// They lie along this dimension, and sizes are theirs there; or else all is flat, and they have so many
-  /// elements.
+  /// The dimension along which the parts lie, and of which `sizes` are the lengths; none: the parts are flat,
+  /// and `sizes` are numbers of elements.
   std::optional<int> dim = std::nullopt;
 };
 

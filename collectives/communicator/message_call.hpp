@@ -19,7 +19,7 @@ namespace tutti::collectives {
 /// turn among the calls of this rank. Other ranks know of it what is sent to them and received from them.
 class LinkCall final : public TeamTurn {
  public:
-  /// `name`: of the function that is called, for messages of errors.
+  /// Begins a batch. `name` is the function that is called, for messages of errors.
   LinkCall(TeamContext& context, std::string_view name, StreamList streams)
       : TeamTurn(context, name, streams),
         items_(context.scratch().links.items),
@@ -46,22 +46,23 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] static bool is_received(const LinkItem& item);
   void require_means() const;
   void require_apart() const;
-  /// The sides of messages inside this process, in order; those from one member to another stand together.
+  /// Pairs the sides of messages inside this process, in order; messages from one member to another become
+  /// adjacent.
   void pair_up();
   void pack();
-  /// Messages that stay inside this process.
+  /// Collects messages that stay inside this process.
   void collect_inside();
-  /// Messages to other ranks and from them.
+  /// Collects messages to other ranks and from them.
   void collect_transfers();
-  /// The shape of what has been collected.
+  /// Returns the shape of the messages that have been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
-  /// `number` is that of the batch among those on links; 0: there is none.
+  /// Launches the messages. `number` is the batch's number on the links; 0: there is none.
   void enqueue(std::uint64_t number);
   /// Binds the operands of a round.
   void bind();
   void keep_memory() const;
-  /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
+  /// Describes the batch: "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
   [[nodiscard]] watching::WatchedCall watched() const;
   [[nodiscard]] std::string call_in_words() const override { return std::string(name_); }

@@ -21,7 +21,7 @@ struct LinkItem {
   Tensor dense;       ///< its tensor, or a stand-in
 };
 
-/// Buffers that each batch of messages fills anew.
+/// Buffers that each batch of messages fills again.
 struct LinkScratch {
   std::vector<LinkItem> items;
   std::vector<transport::team::LinkHalf> halves;         ///< of what goes to other ranks or comes from them

@@ -21,27 +21,27 @@ class PartsAndWholes {
   PartsAndWholes(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, Wholes wholes,
                  const std::optional<PartSizes>& sizes);
 
-  /// The inputs, if they are wholes, have been checked to be alike. Tells the call what all ranks must give
-  /// alike beside the lengths of parts.
+  /// Checks the operands; inputs that are wholes have been checked to be alike. Tells the call what all ranks
+  /// must give alike beside the lengths of parts.
   void check();
-  /// Begins the call, and gives it the operands; this outlives it.
+  /// Begins the call, and gives it the operands. This object must outlive the call.
   void set();
-  /// Returns, once checked, how parts of given sizes lie in the wholes. Without elements where no sizes are
-  /// given.
+  /// Returns how parts of given sizes lie in the wholes; without elements if no sizes are given. Call it
+  /// after `check`.
   [[nodiscard]] const PartsInRows& parts() const noexcept { return in_rows_; }
 
  private:
   void check_parts();
   void check_parts_along(int dim);
-  /// Returns true if `part` lies in `whole` where that local member's belongs.
+  /// Returns true if `part` lies in `whole` at the place of that local member's part.
   [[nodiscard]] bool is_in_place(const Tensor& part, const Tensor& whole, std::size_t local) const;
   void check_count(std::size_t i) const;
   void check_whole(std::size_t i, std::size_t t) const;
   void check_whole_along(const Tensor& whole, const Name& name, std::size_t i) const;
-  /// A part that is in place belongs to its whole, which then counts as an output: nothing else may overlap
-  /// it.
+  /// Checks overlaps. A part in place belongs to its whole, which then counts as an output: nothing else may
+  /// overlap it.
   void check_overlaps(std::size_t i) const;
-  /// Checks overlaps where the tensors' beginnings and ends do not tell.
+  /// Checks overlaps that cannot be excluded by the tensors' beginnings and ends.
   void check_overlaps_one_by_one(std::size_t i) const;
   void set_input(std::size_t i, std::size_t t);
   void set_output(std::size_t i, std::size_t t);

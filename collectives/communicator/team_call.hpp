@@ -73,7 +73,7 @@ class TeamCall final : public TeamTurn {
   [[nodiscard]] transport::team::TeamExchange exchange() {
     return transport::team::TeamExchange(team_, sequence_);
   }
-  /// Ends the team, as what ranks have told one another does not agree, with Error(invalid_argument).
+  /// Ends the team with Error(invalid_argument), because the ranks have given different sizes.
   [[noreturn]] void refuse_for_all(std::string_view what);
 
  private:
@@ -82,7 +82,7 @@ class TeamCall final : public TeamTurn {
   void plan();
   void post() { sequence_ = team_.calls().post(signature_, is_captured()); }
   void enqueue();
-  /// Carries out what has been posted.
+  /// Queues the call that has been posted.
   template <class Work>
   void carry_out_posted(const Work& work);
   /// Describes the call to tools. `plan`: none where it queues nothing.

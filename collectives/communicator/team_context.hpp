@@ -29,10 +29,11 @@
 
 namespace tutti::collectives {
 
-/// Memory that one call fills and the next one fills again, without asking for memory anew. Whoever holds the
-/// lock of the team's calls has it to itself, from `begin` to `let_go`.
+/// Memory that each call fills again without allocating. The holder of the lock of the team's calls may use
+/// it from `begin` to `let_go`.
 struct TeamScratch {
-  /// Empties what the call before has left. (What it does not empty is written before it is read.)
+  /// Empties what the previous call has left. (Members that it does not empty are written before they are
+  /// read.)
   void begin() noexcept {
     streams.clear();
     request.clear();
@@ -60,10 +61,10 @@ class TeamContext {
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings);
 
-  /// Throws Error(unsupported) in a forked child. Returns itself.
+  /// Returns itself. Throws Error(unsupported) in a forked child.
   TeamContext& require_own_process();
-  /// Throws Error(unsupported), by `arguments`, if the communicator's options bound how many multiprocessors
-  /// a kernel may hold: for kernels that are compiled at run time, which take as many as there are.
+  /// Throws Error(unsupported), by `arguments`, if the communicator's options limit the multiprocessors of
+  /// kernels: for kernels that are compiled at run time, which cannot be limited.
   void require_unbounded(const Arguments& arguments) const;
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
@@ -80,11 +81,12 @@ class TeamContext {
   /// Returns the number under which traces show the team; no other team of the process has it.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
-  /// The call that is being made as far as it is known before the shape of its request.
+  /// Returns the problem of the call that is being made, as far as it is known before the shape of its
+  /// request.
   [[nodiscard]] transport::Problem outline_of(const Request& request, std::size_t root) const;
-  /// The plan of a call outside captures, without its being kept.
+  /// Returns the plan of a call outside captures, and does not keep it.
   [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
-  /// The plan of the call that is being made, from the cache if it was made before.
+  /// Returns the plan of the call that is being made, from the cache if it was made before.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
   /// Returns the plan of messages among all members, all of which are local, in a round.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(

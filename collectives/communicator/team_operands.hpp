@@ -36,8 +36,8 @@ class TeamOperands {
   // refers to outlives the call.
   void set_input_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
   void set_output_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
-  /// Says of an exchange, in ascending order, that the output is the input. That is copied before, unless the
-  /// plan sees to it that nothing is written before it has been sent.
+  /// Marks an output of an exchange that is also the input; called in ascending order. The input is copied
+  /// before, unless the plan writes nothing before it has been sent.
   void set_in_place(std::size_t local, std::size_t column) { in_place_.push_back({local, column}); }
   /// Keeps `memory`, which a local member's work uses besides what is set.
   void keep(Tensor memory, std::size_t local) { kept_.push_back({std::move(memory), local}); }

@@ -27,9 +27,10 @@
 
 namespace tutti::collectives {
 
-/// A turn among the calls of this rank: what collectives of a communicator and batches of its messages have
-/// in common. They come one at a time; other threads' wait. The streams that were given for the local members
-/// are current meanwhile. What fails on its way to the streams ends the team, as others rely on it.
+/// A turn among the calls of this rank, the common part of collectives of a communicator and batches of its
+/// messages. Turns come one at a time; other threads wait. During a turn, the streams that were given for the
+/// local members are current. A failure after the announcement ends the team, because the others rely on the
+/// call.
 class TeamTurn {
  public:
   TeamTurn(const TeamTurn&) = delete;
@@ -57,7 +58,7 @@ class TeamTurn {
   void join_capture() { context_.launcher().join_capture(streams_); }
 
  protected:
-  /// `name`: of the function that is called, for messages of errors; it outlives the turn.
+  /// Begins a turn. `name` is the function that is called, for messages of errors; it outlives the turn.
   TeamTurn(TeamContext& context, std::string_view name, StreamList streams);
   virtual ~TeamTurn();
 
@@ -84,7 +85,7 @@ class TeamTurn {
     });
   }
 
-  /// Does what the others rely on, to its end: a failure ends the team.
+  /// Calls `work`, on which other ranks rely, and ends the call. A failure ends the team.
   template <class Work>
   void carry_out(const Work& work) {
     BoundCallsScope::note(context_);
@@ -96,14 +97,14 @@ class TeamTurn {
       throw;
     }
   }
-  /// Ends the team: the others rely on what has failed.
+  /// Ends the team because of a failure, as the others rely on the call.
   void give_up(const backend::Escaped& escaped);
 
-  /// Describes to tools what takes its turn.
+  /// Describes the call for profilers and traces.
   [[nodiscard]] watching::WatchedCall watched(PlanSummary plan) const;
 
  private:
-  /// Names what takes its turn, for messages of errors.
+  /// Names the call, for messages of errors.
   [[nodiscard]] virtual std::string call_in_words() const = 0;
 
  protected:
@@ -119,7 +120,7 @@ class TeamTurn {
   Packing packing_;
 
  private:
-  /// They nest: the last goes first.
+  /// The guards that make the streams current. They nest: the last is destroyed first.
   std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
 
  protected:

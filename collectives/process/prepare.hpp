@@ -12,9 +12,9 @@
 #include <optional>
 #include <string_view>
 
-/// Functions that turn checked arguments into a call, one per collective with given outputs: used by the
-/// eager and the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive
-/// the launch.
+/// Turns checked arguments into a call: one function for each collective with given outputs, used by eager
+/// and persistent calls alike. All throw Error(invalid_argument); `packing` holds what must outlive the
+/// launch.
 namespace tutti::collectives {
 
 [[nodiscard]] Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor,
@@ -22,7 +22,7 @@ namespace tutti::collectives {
 [[nodiscard]] Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing,
                                                TensorList tensors, TensorLists out, std::size_t buffer_size,
                                                const CollectiveOptions& options);
-/// A reduction: the function that is called, and the operation.
+/// The function that is called and the operation, of a reduction.
 struct ReduceCall {
   std::string_view name;
   const ReduceOp& operation;
@@ -38,13 +38,13 @@ struct ReduceCall {
 [[nodiscard]] Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors,
                                   const Tensor& out, int dim, const CollectiveOptions& options);
 
-/// Returns true if a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is
-/// refused before.
+/// Returns true if a broadcast's output is its source, so that there is nothing to do for it. A partial
+/// overlap has been refused before.
 [[nodiscard]] inline bool is_source(const Tensor& tensor, const Tensor& output) {
   return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
 }
 
-/// The destination of a reduce or gather: the given one, else the current device.
+/// Returns the destination of a reduce or gather: the given one, else the current device.
 [[nodiscard]] inline Device destination_or_current(const Arguments& arguments,
                                                    std::optional<Device> destination) {
   return resolved(arguments.runtime(), destination.value_or(Device::current()));

@@ -20,17 +20,17 @@
 
 namespace tutti::collectives {
 
-/// A validated collective: its operands, and the numbers its plan depends on.
+/// A validated collective: its operands, and the numbers that its plan depends on.
 ///
 /// Operands form rows of `columns` buffers each; a row lives on one lane, or on the host.
 class Call {
  public:
-  /// `name`: of the function that is called; it lives as long as the program.
+  /// Makes a call without operands. `name` is the function that is called; it lives as long as the program.
   Call(Runtime& runtime, Collective collective, std::string_view name, const CollectiveOptions& options,
        std::size_t columns = 1);
   Call(Runtime& runtime, CollectiveForm form, const CollectiveOptions& options, std::size_t columns = 1)
       : Call(runtime, form.collective, name_of(form), options, columns) {}
-  /// A coalesced call on lists of no tensors: one row, on the current device, and nothing to do. Throws
+  /// Makes a coalesced call on lists of no tensors: one row, on the current device, and nothing to do. Throws
   /// Error(invalid_argument) if there is no device.
   [[nodiscard]] static Call of_nothing(Runtime& runtime, Collective collective, std::string_view name,
                                        const CollectiveOptions& options);
@@ -41,9 +41,9 @@ class Call {
   /// Starts a row on `device`, on its current stream, or on `stream`.
   void add_row(Device device);
   void add_row(backend::StreamRef stream);
-  /// A row of results of `bytes` bytes, to be used on `own`, which are not there yet. They are allocated when
-  /// all rows have been started, after `join_capture`, for the stream that `first_use` returns, and added
-  /// after `return_to`.
+  /// Starts a row of results of `bytes` bytes, for use on `own`, that do not exist yet. They are allocated
+  /// when all rows have been started, after `join_capture`, for the stream that `first_use` returns, and
+  /// added after `return_to`.
   void add_result_row(backend::StreamRef own, std::uint64_t bytes);
   void add_result_row(Device device, std::uint64_t bytes) {
     add_result_row(current_stream_ref(*runtime_, device.index()), bytes);
@@ -63,20 +63,20 @@ class Call {
     if (storage != last_storage_) note_storage(storage);
     ++next_;
   }
-  /// The next buffer is an output that stays as it is.
+  /// Marks the next buffer as an output that stays as it is.
   void leave_alone() { request_.copied().left_alone.push_back(next_); }
   /// Adds all buffers of the row.
   void add_all(std::span<const Tensor> tensors) {
     for (const Tensor& tensor : tensors) add(tensor);
   }
-  /// The root is the row started last.
+  /// Makes the row started last the root's.
   void mark_root() { root_ = rows_.back().lane; }
-  /// The stream to allocate the results of a row for, which is numbered from 0. Small results that the root
-  /// writes are allocated for its stream: their device's stream then need not be waited for, which for eight
-  /// devices costs more than the transfer. Large ones, and those that come by rounds, are allocated for their
-  /// own stream, where memory is reused soonest. So this makes the plan of a launch.
+  /// Returns the stream to allocate the results of a row for. Small results that the root writes are
+  /// allocated for its stream: then their device's stream need not be waited for, which for eight devices
+  /// costs more than the transfer. Large ones, and results of rounds, are allocated for their own stream,
+  /// where memory is reused soonest. For this it makes the plan of a launch.
   [[nodiscard]] backend::StreamRef first_use(std::size_t row);
-  /// Goes back to a row of results: its buffers are added next.
+  /// Returns to a row of results, whose buffers are added next.
   void return_to(std::size_t row);
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
   [[nodiscard]] Request& request() noexcept { return request_; }
@@ -86,19 +86,21 @@ class Call {
     operands_.operation = operation;
   }
 
-  /// The stream of the row started `row`-th, which is not on the host.
+  /// Returns the stream of the row started `row`-th, which is not on the host.
   [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const {
     return operands_.lanes[rows_[row].lane];
   }
   [[nodiscard]] transport::Operands& operands() noexcept { return operands_; }
 
-  /// The stream of a lane that is being captured, if one is; asked once, when all lanes are there.
+  /// Returns the stream of a lane that is being captured, if one is. The streams are queried once; all lanes
+  /// must have been added.
   [[nodiscard]] const std::optional<backend::StreamRef>& capture();
-  /// Makes all lanes part of the capture, if one is being captured. To be called before results are
-  /// allocated, when all lanes are there: their memory is the graph's then, as work that the graph is not
-  /// ordered with may still be using what is cached for the others.
+  /// Makes all lanes part of the capture, if one of them is being captured. Call it before results are
+  /// allocated, when all lanes have been added: the results become memory of the graph. Memory cached for
+  /// other lanes may still be used by work that the graph is not ordered with.
   void join_capture();
-  /// The plan, from the cache if it was made before; outside captures, unless `capture` has been asked.
+  /// Returns the plan, from the cache if it was made before. Counts as outside captures unless `capture` has
+  /// been called.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan(transport::LaunchMode mode) const;
   /// Plans and enqueues; remembers the plan for `last_plan`.
   void launch();
@@ -110,7 +112,7 @@ class Call {
   };
 
   void start_row(transport::LaneId lane);
-  /// The plan of a launch, found once.
+  /// Returns the plan of a launch, which is looked up once.
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& launch_plan();
   /// Notes the next buffer's storage if it must be told of the row's stream.
   void note_storage(Storage* storage) {

@@ -15,8 +15,8 @@ struct BucketLimits {
   std::size_t others = 0;
 };
 
-/// The indices of the gradients of each bucket: from the last gradient to the first, those of an element type
-/// together, a bucket being full as soon as it has as many bytes as its limit or more. Buckets are in the
+/// Returns the indices of the gradients of each bucket: from the last gradient to the first, those of an
+/// element type together. A bucket is full as soon as it has its limit in bytes or more. Buckets are in the
 /// order in which they are complete if gradients come in reverse order.
 [[nodiscard]] std::vector<std::vector<int>> plan_buckets(std::span<const Tensor> gradients,
                                                          const BucketLimits& limits);

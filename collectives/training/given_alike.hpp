@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-/// Arguments that all ranks give alike: constructors and functions of trainers compare them, so that ranks
-/// which differ hear of it before anything has been added up.
+/// Compares arguments that all ranks must give alike. Constructors and functions of trainers use it, so that
+/// a difference is reported before anything has been added up.
 namespace tutti::collectives {
 
-/// A list of arguments in words, each with its name. Ranks compare the words in order.
+/// A list of arguments as texts, each with its name. Ranks compare the texts in order.
 class GivenAlike {
  public:
   struct Item {
@@ -27,7 +27,7 @@ class GivenAlike {
 
   void add(std::string name, std::string value) { items_.push_back({std::move(name), std::move(value)}); }
   void add_operation(const ReduceOp& operation);
-  /// Adds how many tensors the list has, then the element type and the sizes of each.
+  /// Adds the number of tensors in the list, then the element type and the sizes of each.
   void add_tensors(const std::string& name, std::span<const Tensor> tensors);
 
   [[nodiscard]] const std::vector<Item>& items() const noexcept { return items_; }

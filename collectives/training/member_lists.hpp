@@ -10,13 +10,13 @@
 
 namespace tutti::collectives {
 
-/// lists[i] are tensors on the device of local member i, at least one, alike on all local members in number,
-/// sizes and element types, none of which shares memory with another of its list. Throws
+/// Checks that lists[i] are tensors on the device of local member i, at least one, that all lists agree in
+/// number, sizes and element types, and that no tensor shares memory with another of its list. Throws
 /// Error(invalid_argument), in which `argument` is their name.
 void check_member_lists(const Arguments& arguments, const Communicator& communicator,
                         std::span<const std::vector<Tensor>> lists, std::string_view argument);
 
-/// `member` is one of so many local members. Throws Error(invalid_argument).
+/// Checks that `member` is one of so many local members. Throws Error(invalid_argument).
 void check_local_member(const Arguments& arguments, int member, std::size_t locals);
 
 }  // namespace tutti::collectives

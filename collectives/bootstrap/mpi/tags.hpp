@@ -10,12 +10,12 @@
 
 namespace tutti::mpi {
 
-/// The tags that networks on one communicator of MPI's have on this rank. Every tag is given out by one rank,
-/// and to one network at a time; but networks that have no rank in common may have the same. A tag is free
-/// again when all ranks have released it. Thread-safe.
+/// The tags that networks on one MPI communicator use on this rank. One rank assigns every tag, to one
+/// network at a time; networks that have no rank in common may use the same tag. A tag is free again when all
+/// ranks have released it. Thread-safe.
 class Tags {
  public:
-  /// The tags on rank `rank` of `size`. Tag 0 is taken: the first network has it.
+  /// Makes the tags on rank `rank` of `size`. Tag 0 is taken, by the first network.
   Tags(int rank, int size, int largest) : rank_(rank), size_(size), largest_(largest) {}
 
   /// Takes a tag that this rank gives out and that is free here: a new one as long as there are such, else
@@ -34,12 +34,12 @@ class Tags {
     taken_.insert(static_cast<int>(tag));
     return static_cast<int>(tag);
   }
-  /// Takes the tag. False if it is not free here.
+  /// Takes the tag. Returns false if it is not free here.
   [[nodiscard]] bool take(int tag) {
     const std::scoped_lock lock(mutex_);
     return taken_.insert(tag).second;
   }
-  /// Releases the tag: no messages with it are on their way from here.
+  /// Releases the tag: this rank has no more messages with it under way.
   void release(int tag) {
     const std::scoped_lock lock(mutex_);
     taken_.erase(tag);

@@ -19,11 +19,11 @@ class Requests {
   /// Makes room for a request that `call` starts with `rank`, or with all, and writes there before another
   /// one is added.
   [[nodiscard]] MPI_Request* add(int rank, const char* call);
-  /// Waits for all requests, without spinning, which would take the processor from ranks that share it. False
-  /// if they are not complete after `timeout`.
+  /// Waits for all requests, without spinning, which would take the processor from ranks that share it.
+  /// Returns false if they are not complete after `timeout`.
   [[nodiscard]] bool complete_within(std::chrono::milliseconds timeout);
-  /// The ranks of the requests that are not complete, as "rank 1" or "ranks 1, 2 and 5"; empty if there are
-  /// none.
+  /// Returns the ranks of the requests that are not complete, as "rank 1" or "ranks 1, 2 and 5"; an empty
+  /// text if there are none.
   [[nodiscard]] std::string missing() const;
 
  private:
@@ -38,8 +38,8 @@ class Requests {
   std::vector<Request> requests_;
 };
 
-/// A duplicate of `comm` on which failures are returned, not handled by its error handler. Collective. Throws
-/// Error(timeout), naming the ranks that do not come.
+/// Returns a duplicate of `comm` that returns failures in place of calling an error handler. Collective.
+/// Throws Error(timeout), naming the missing ranks.
 [[nodiscard]] MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout);
 
 /// Keeps what a request that is given up may still read or write, until the process ends: MPI cannot cancel

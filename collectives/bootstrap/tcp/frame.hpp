@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-/// The messages of processes that have let one another in.
+/// The messages of processes that have accepted one another.
 namespace tutti::tcp {
 
 struct Header {
@@ -25,13 +25,13 @@ struct Header {
   std::uint64_t length = 0;
 };
 
-/// A header and what it announces, as they come by and by.
+/// A header and the body that it announces, received piece by piece.
 class Frame {
  public:
-  /// Begins anew: what comes is to have so many bytes.
+  /// Begins a new frame, whose body is to have so many bytes.
   void expect(std::uint64_t length);
-  /// Takes what has come, without waiting, and keeps notes for `take_note`. Complete also where other bytes
-  /// are announced than are expected: they are left.
+  /// Receives what has arrived, without waiting, and keeps notes for `take_note`. Also complete if another
+  /// number of bytes is announced than expected; these bytes are not read.
   [[nodiscard]] Progress receive(const Descriptor& socket);
   [[nodiscard]] const Header& header() const noexcept { return header_; }
   [[nodiscard]] std::span<const std::byte> body() const noexcept { return body_; }
@@ -40,7 +40,7 @@ class Frame {
   }
   /// Throws the failure that the frame reports, if it is one.
   void rethrow() const;
-  /// The last note that has come since this was called last.
+  /// Returns the last note that has arrived since the last call.
   [[nodiscard]] std::optional<std::string> take_note();
 
  private:
@@ -55,14 +55,14 @@ class Frame {
   std::optional<std::string> note_;
 };
 
-/// A connection to a process that has been let in, and what comes from there.
+/// A connection to a process that has been accepted, and the frame that arrives on it.
 struct Line {
   Descriptor socket;
   Frame incoming;
   bool has_asked = false;  ///< what it is waiting for
 };
 
-/// Sends header and bytes; half-way only if the wait is over.
+/// Sends header and body; returns half-way only if the wait is over.
 [[nodiscard]] Progress send_frame(const Descriptor& socket, std::span<const std::byte> bytes,
                                   const Wait& wait);
 /// Makes the header of so many bytes.

@@ -15,9 +15,10 @@
 
 /// The handshake, by which both ends of a connection prove that they have the same secret and job.
 ///
-/// Each says hello: a mark, and bytes by chance. Then who has connected says who it is, and proves by a keyed
-/// digest of both hellos and of that; then rank 0 proves the same, or answers by a digest of zeros that it
-/// has not been convinced. Nothing of what a stranger sends is looked at but the mark and the digest.
+/// Both ends send a hello: a mark, and random bytes. Then the end that has connected sends its rank, and
+/// proves itself by a keyed digest of both hellos and its rank. Then rank 0 proves itself in the same way, or
+/// answers by a digest of zeros that it does not accept the proof. Of an unknown sender's bytes, only the
+/// mark and the digest are read.
 namespace tutti::tcp {
 
 /// Makes the key by which both ends prove that they have the secret and the job.
@@ -27,7 +28,7 @@ struct Hello {
   std::array<char, 16> mark;
   std::array<std::byte, 32> nonce;
 };
-/// The place among the ranks that somebody who has connected claims.
+/// The rank and the number of ranks that a connecting process claims.
 struct Claim {
   std::int32_t rank = 0;
   std::int32_t size = 0;
@@ -37,7 +38,7 @@ struct Proof {
   Digest digest;
 };
 
-/// A connection to rank 0 whose other end has still to prove that it is of the job.
+/// A connection to rank 0 whose other end has still to prove that it belongs to the job.
 class Visitor {
  public:
   Visitor(Descriptor socket, const Digest& key);
@@ -52,20 +53,20 @@ class Visitor {
     stranger,  ///< it speaks another language
     gone,      ///< it has closed the connection
   };
-  /// Goes as far as it can without waiting. Silence is no answer: a visitor stays undecided as long as it is
-  /// connected.
+  /// Continues the handshake as far as that is possible without waiting. A silent visitor stays undecided as
+  /// long as it is connected.
   [[nodiscard]] State advance();
   [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
   /// Returns true if the visitor has sent something, and nothing that a rank would not send.
   [[nodiscard]] bool has_spoken() const noexcept { return rest_.size() < sizeof(Taken); }
-  /// Returns when the other end last sent something or, if it has not, connected.
+  /// Returns the time at which the other end last sent something or, if it has not, connected.
   [[nodiscard]] std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
   /// Returns what an admitted visitor says it is. Call this and `take_socket` only once it is admitted.
   [[nodiscard]] Claim claim() const noexcept { return taken_.proof.claim; }
   [[nodiscard]] Descriptor take_socket() noexcept { return std::move(socket_); }
 
  private:
-  /// The bytes that are read of a stranger, and no more than these.
+  /// The bytes that are read of an unknown sender; no more are.
   struct Taken {
     Hello hello;
     Proof proof;
@@ -86,9 +87,9 @@ enum class Introduction : std::uint8_t {
   unanswered,  ///< until the wait was over
   cut_off,     ///< what listens there has closed the connection, as a rank 0 does that ends
 };
-/// Proves to rank 0, which listens at the other end, who this is, and has it prove itself. Throws
-/// Error(invalid_argument) if what listens there has another secret or job, peer_unavailable if it does not
-/// speak as rank 0 does.
+/// Proves this rank to rank 0, which listens at the other end, and checks rank 0's proof. Throws
+/// Error(invalid_argument) if the listener has another secret or job, peer_unavailable if it does not speak
+/// as rank 0 does.
 [[nodiscard]] Introduction introduce(const Descriptor& socket, const Rendezvous& rendezvous,
                                      const Wait& wait);
 

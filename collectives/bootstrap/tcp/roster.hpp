@@ -17,12 +17,12 @@ class Roster {
   enum class Departure : bool { left, gave_up };
   void note_arrival(int rank);
   void note_departure(int rank, Departure departure);
-  /// Somebody who came as this rank, which may be none of the job's, was sent away.
+  /// Notes that a process which came as this rank, which may be none of the job's, was refused.
   void note_refusal(int rank, const std::string& reason);
 
   [[nodiscard]] bool has(int rank) const { return at(rank).is_here; }
   [[nodiscard]] bool is_complete() const { return count_of_those_here_ + 1 == ranks_.size(); }
-  /// Changes whenever something is noted.
+  /// Returns a number that changes whenever something is noted.
   [[nodiscard]] unsigned version() const noexcept { return version_; }
   /// Says of each rank that is missing why it is: "rank 2 has not come to PLACE; rank 1 came 5.0 s ago and
   /// left 4.0 s ago".

@@ -17,7 +17,7 @@
 
 namespace tutti::tcp {
 
-/// Waits for sockets, all in all no longer than a timeout, and looks after other things meanwhile.
+/// Waits for sockets, no longer than a timeout in total, and calls a watch meanwhile.
 class Wait {
  public:
   Wait(std::chrono::milliseconds timeout, const Exchange::Watch& watch)

@@ -27,11 +27,11 @@ class Exchange::Star {
 
  private:
   void gather_from_all(std::span<const std::byte> mine, std::span<std::byte> all);
-  /// Takes, on rank 0, what a rank has sent: its part, or a question.
+  /// Takes, on rank 0, the part or the question that a rank has sent.
   void hear(int rank, std::vector<int>& awaited, std::span<std::byte> all, const Wait& wait);
   void take_part(int rank, std::span<std::byte> all);
   void answer(int rank, const std::string& note, const std::vector<int>& awaited, const Wait& wait);
-  /// Sends, on rank 0, to all at the same time: a rank that takes nothing holds up no other.
+  /// Sends, on rank 0, to all ranks at the same time, so that a rank that receives nothing delays no other.
   void send_to_all(std::span<const std::byte> all, const Wait& wait);
   void gather_by_rank_0(std::span<const std::byte> mine, std::span<std::byte> all);
   [[nodiscard]] Line& line(int rank) { return lines_[static_cast<std::size_t>(rank)]; }

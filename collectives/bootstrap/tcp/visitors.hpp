@@ -15,24 +15,24 @@
 
 namespace tutti::tcp {
 
-/// The connections to rank 0 whose other ends have not proven yet that they are of the job.
+/// The connections to rank 0 whose other ends have not proven yet that they belong to the job.
 ///
-/// They are bounded in number: where one more comes, or no descriptor is left for it, the one that has been
-/// silent for longest goes, of those that have said nothing first. A rank to which that happens connects
-/// again.
+/// Their number is limited. If one more arrives, or no descriptor is left for it, the connection that has
+/// been silent for longest is closed, first among those that have sent nothing. A rank whose connection is
+/// closed connects again.
 class Visitors {
  public:
-  /// `ranks` is how many may come at the same time and are no strangers.
+  /// Makes room for `ranks`, the number of ranks that may connect at the same time, besides strangers.
   Visitors(const Digest& key, int ranks);
 
-  /// Accepts those who have connected, as far as it can without waiting.
+  /// Accepts new connections, as far as possible without waiting.
   void accept_from(const Descriptor& listener);
-  /// Hears what they have said. Those who have proven that they are of the job are handed over.
+  /// Receives what they have sent, and calls `admit` for those that have proven that they belong to the job.
   void hear(const std::function<void(Claim, Descriptor)>& admit);
   /// Adds what is to be waited for: all connections, and the listener if there is room for one more.
   void add_sockets(const Descriptor& listener, std::vector<pollfd>& sockets) const;
-  /// Says who has come and was no rank: "; 1 connection had another secret (TUTTI_SECRET) or job". Empty if
-  /// nobody has.
+  /// Describes the connections that came from no rank: "; 1 connection had another secret (TUTTI_SECRET) or
+  /// job". Empty if there were none.
   [[nodiscard]] std::string account() const;
 
  private:
