@@ -27,8 +27,8 @@ template <class T>
 concept MemberLists =
     std::same_as<T, std::vector<Tensor>> || std::same_as<T, std::vector<std::vector<Tensor>>>;
 
-/// The collectives of a `Communicator`, which has them all and says what holds for each of them. It is not
-/// made by itself.
+/// The collectives of a `Communicator`, which derives from this class and documents the rules for all of
+/// them. Programs do not make objects of this class.
 class TUTTI_EXPORT CommunicatorCollectives {
  public:
   CommunicatorCollectives(const CommunicatorCollectives&) = delete;
@@ -39,19 +39,19 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// Copies the root's `tensor`, which others need not give, into every `out`; the root's may be `tensor`.
   /// Ranks may mix the two forms.
   void broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams = {});
-  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of local member i. With
-  /// lists of no tensors, which all ranks then give, the coalesced calls do nothing; but they are calls,
-  /// which all ranks make.
+  /// Broadcasts many tensors as one operation; `tensors[i]` and `out[i]` are those of local member i. If all
+  /// ranks give lists without tensors, the coalesced calls do nothing; but they are calls, which all ranks
+  /// make.
   void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
   void broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams = {});
-  /// All members' inputs, combined element by element, go to the root's `out`; those of others are not looked
-  /// at, and a process without the root may give none. `out` may be the root's input. All ranks give the
-  /// operation alike, factors included; a factor for each is one for each member. Throws
-  /// Error(invalid_argument) too for one that the element type does not have. Cost: as of a sum.
+  /// Combines all members' inputs element by element into the root's `out`. Other members' outputs are
+  /// ignored, and a process without the root may give none. `out` may be the root's input. All ranks give the
+  /// same operation with the same factors: one, or one for each member. Also throws Error(invalid_argument)
+  /// for an operation that the element type does not support. Cost: that of a sum.
   void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
   void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
                         StreamList streams = {});
-  /// `reduce` by `ReduceOp::sum`. The forms that end in `_add` are other names of the same calls: ranks may
+  /// Reduces by `ReduceOp::sum`. The forms that end in `_add` are other names of the same calls: ranks may
   /// mix them, and messages, traces and plans say `reduce`.
   void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
     reduce(inputs, out, ReduceOp::sum, root, streams);
@@ -59,82 +59,83 @@ class TUTTI_EXPORT CommunicatorCollectives {
   void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {}) {
     reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
   }
-  /// The result goes to all. Each `out` may be that member's input.
+  /// Combines all members' inputs as `reduce` does, into every `out`, which may be that member's input.
   void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
   void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
-  /// `all_reduce` by `ReduceOp::sum`.
+  /// All-reduces by `ReduceOp::sum`.
   void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     all_reduce(inputs, out, ReduceOp::sum, streams);
   }
   void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {}) {
     all_reduce_coalesced(inputs, out, ReduceOp::sum, streams);
   }
-  /// Every `out` becomes the concatenation of all members' inputs, which are equally long, flat, in order of
-  /// members. An input may be the part of its member's `out` where it belongs.
+  /// Concatenates all members' inputs, which are equally long and taken as flat, in order of members, into
+  /// every `out`. An input may be its own part of its member's `out`.
   void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
-  /// `all_gather` of many tensors as one operation: out[i][t] becomes the concatenation of all inputs[m][t].
+  /// Gathers many tensors as one operation: out[i][t] becomes the concatenation of all inputs[m][t].
   void all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
-  /// All inputs, flat and combined, are cut into equal parts, one per member; every `out` is that member's
-  /// part, of as many elements. An `out` may be the part of its member's input where it belongs.
+  /// Combines all members' inputs, taken as flat, and cuts the result into equal parts, one per member; every
+  /// `out` gets that member's part, and has as many elements. An `out` may be its own part of its member's
+  /// input.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
-  /// `reduce_scatter` by `ReduceOp::sum`.
+  /// Reduces and scatters by `ReduceOp::sum`.
   void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     reduce_scatter(inputs, out, ReduceOp::sum, streams);
   }
-  /// `reduce_scatter` of many tensors, each of which is cut, as one operation.
+  /// Reduces and scatters many tensors, each of which is cut, as one operation.
   void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                 StreamList streams = {});
 
   // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, or lengths along
   // a dimension; 0 too.
-  /// `all_gather` of inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` as
-  /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
-  /// no call for it, makes a broadcast for each part. Where members read one another's memory, large inputs
-  /// that do not begin at multiples of 16 bytes are copied first: parts in place may lie so.
+  /// Gathers inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` has as many
+  /// as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL has no call for
+  /// this and makes a broadcast for each part. If members read one another's memory, large inputs that do not
+  /// begin at a multiple of 16 bytes are copied first; a part in place may begin anywhere.
   void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, StreamList streams = {});
-  /// Braces without anything in them are streams.
+  /// Makes empty braces mean no streams.
   void all_gather(TensorList inputs, TensorList out, std::initializer_list<Stream> streams) {
     all_gather(inputs, out, StreamList(streams));
   }
-  /// Joins the inputs along dimension `dim` (negative counts from the end), which all ranks give alike:
-  /// member m's input has size `sizes[m]` there, every `out` the sum of the sizes, and in all other
-  /// dimensions sizes are the same. Cost: as above along the first dimension, and where those before `dim`
-  /// have size 1. Along others, every `out` is put together from a copy that holds one part behind the other,
-  /// which takes as much memory again and a copy within the device; no input lies in an `out` then.
+  /// Joins the inputs along dimension `dim` (negative counts from the end), the same on all ranks: member m's
+  /// input has size `sizes[m]` there, every `out` has the sum of the sizes, and all other dimensions are
+  /// equal. Cost: as above along the first dimension, or if all dimensions before `dim` have size 1. Along
+  /// other dimensions, every `out` is assembled from a copy that holds one part behind the other, which takes
+  /// as much memory again and a copy within the device; then no input may be a part of an `out`.
   template <std::integral Dim>
   void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, Dim dim,
                   StreamList streams = {}) {
     gather_along(inputs, out, sizes, static_cast<int>(dim), streams);
   }
-  /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
-  /// NCCL makes a reduce for each part.
+  /// Reduces and scatters into parts of unequal lengths: member m's `out` has `sizes[m]` elements. NCCL makes
+  /// a reduce for each part.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
                       StreamList streams = {});
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
                       std::initializer_list<Stream> streams) {
     reduce_scatter(inputs, out, op, StreamList(streams));
   }
-  /// Cuts the result along dimension `dim`, likewise: member m's `out` has size `sizes[m]` there. Along
-  /// others than the first, every input is copied first, part by part.
+  /// Cuts the result along dimension `dim`: member m's `out` has size `sizes[m]` there. Along dimensions
+  /// other than the first, every input is copied first, part by part.
   template <std::integral Dim>
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
                       Dim dim, StreamList streams = {}) {
     reduce_scatter_along(inputs, out, op, sizes, static_cast<int>(dim), streams);
   }
-  /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
-  /// i of member j's `out`, which has as many elements. An `out` may be its member's input. That is copied
-  /// first then, which takes as much memory again, where others read it where it lies or NCCL carries the
-  /// call.
+  /// Cuts every input, taken as flat, into equal parts, one for each member: part j of member i's input
+  /// becomes part i of member j's `out`, which has as many elements. An `out` may be its member's input. The
+  /// input is then copied first if others read it in place or NCCL carries the call, which takes as much
+  /// memory again.
   void all_to_all(TensorList inputs, TensorList out, StreamList streams = {});
-  /// `all_to_all` of many tensors, each of which is cut, as one operation.
+  /// Exchanges the parts of many tensors, each of which is cut, as one operation.
   void all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
-  /// `all_to_all` of parts of unequal lengths, without gaps between them: of local member i's input,
-  /// `input_sizes[i][m]` elements go to member m, and `out_sizes[i][m]` elements of its `out` come from
-  /// there. An `out` that is as long as the input may be the input, which is copied unless all sizes are
-  /// equal. Sizes of other ranks' members need not be known: this returns when all ranks have made the call.
-  /// Members that do not agree on what goes from one to the other end the communicator with
-  /// Error(invalid_argument), before anything moves; those of one process are refused as other arguments are.
-  /// Cost: unless all sizes are equal, a plan is made for the sizes, and kept for calls with the same.
+  /// Exchanges parts of unequal lengths, without gaps between them: `input_sizes[i][m]` elements of local
+  /// member i's input go to member m, and `out_sizes[i][m]` elements of its `out` come from member m. An
+  /// `out` that is as long as the input may be the input, which is copied unless all sizes are equal. The
+  /// sizes of other ranks' members need not be known: the call returns when all ranks have made it. If two
+  /// members disagree on the size of a part, the communicator ends with Error(invalid_argument) before
+  /// anything moves; if both belong to one process, the call is refused like one with other bad arguments.
+  /// Cost: unless all sizes are equal, a plan is made for these sizes, and kept for later calls.
   void all_to_all(TensorList inputs, TensorList out, ListOf<std::vector<std::int64_t>> input_sizes,
                   ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams = {});
 
@@ -145,8 +146,8 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// vector with an element for each, as by `tutti::gather`.
   void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
 
-  /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
-  /// before. Like the other calls it returns without waiting.
+  /// Makes work that is queued later on these streams, on all ranks, run after all work that was queued on
+  /// any of them before. Like the other calls, it returns without waiting.
   void barrier(StreamList streams = {});
 
   // With returned results. On the current streams, the calls above with outputs that they make: dense, of the
@@ -252,9 +253,10 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
     return results_of_root(Collective::reduce, op, lists(inputs), root);
   }
-  /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
-  /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made
-  /// the call. So it is with `scatter` and `gather`. None of them can be captured: Error(unsupported).
+  /// Returns a copy of the root's `tensor` for each local member. Processes without the root give an
+  /// undefined tensor, or none: all learn the sizes from the root, for which the host waits until all ranks
+  /// have made the call. The same holds for `scatter` and `gather`. None of these can be captured:
+  /// Error(unsupported).
   template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> broadcast(const Operand& tensor, Root root) {
     return broadcast_with_sizes(tensor, static_cast<int>(root));
@@ -263,8 +265,8 @@ class TUTTI_EXPORT CommunicatorCollectives {
   [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(const Operands& tensors, Root root) {
     return broadcast_coalesced_with_sizes(tensors, static_cast<int>(root));
   }
-  /// Part m is member m's: ceil(size / members) along `dim` each, the last smaller, empty ones where nothing
-  /// is left, as those of `tutti::scatter`. One for each local member.
+  /// Returns one part for each local member. Part m is member m's: ceil(size / members) along `dim` each, the
+  /// last smaller, empty ones where nothing is left, as those of `tutti::scatter`.
   template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
     return scatter_with_sizes(tensor, static_cast<int>(root), dim);
@@ -288,7 +290,7 @@ class TUTTI_EXPORT CommunicatorCollectives {
   static TensorList each(const std::vector<Tensor>& tensors) { return tensors; }
   static TensorLists lists(const std::vector<Tensor>& list) { return std::span(&list, 1); }
   static TensorLists lists(const std::vector<std::vector<Tensor>>& lists) { return lists; }
-  /// All, or the only one.
+  /// Returns all results, or the only one.
   template <class Operands, class Made>
   static Operands only(std::vector<Made> all) {
     if constexpr (std::same_as<Operands, Made>) {
