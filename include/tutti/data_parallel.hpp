@@ -66,48 +66,56 @@ class NoSyncGuard;
 
 /// All-reduces gradients while the backward pass still computes others.
 ///
-/// # Buckets Gradients are put into buckets in reverse order, as the backward pass produces them, those of
-/// each element type into buckets of their own. A bucket is one `Communicator::all_reduce_coalesced` in
-/// place, of the tensors as they are: nothing is flattened, and only that call copies some tensors (strided
-/// gradients, and large ones that are not aligned to 16 bytes or not in the library's memory). It starts as
-/// soon as every local member has reported all of its gradients, and all buckets before it have been started:
-/// so all ranks start the same buckets in the same order, in whatever order gradients become ready.
+/// # Buckets
+/// Gradients are put into buckets in reverse order, as the backward pass produces them, those of each element
+/// type into buckets of their own. A bucket is one `Communicator::all_reduce_coalesced` in place, of the
+/// tensors as they are: nothing is flattened, and only that call copies some tensors (strided gradients, and
+/// large ones that are not aligned to 16 bytes or not in the library's memory). It starts as soon as every
+/// local member has reported all of its gradients, and all buckets before it have been started: so all ranks
+/// start the same buckets in the same order, in whatever order gradients become ready.
 ///
-/// # An iteration Call `ready` for each gradient of each local member once its last writer has been queued,
-/// then `synchronize`; work queued afterwards sees the combined gradients of all members. The next iteration
+/// # An iteration
+/// Call `ready` for each gradient of each local member once its last writer has been queued, then
+/// `synchronize`; work queued afterwards sees the combined gradients of all members. The next iteration
 /// begins there. Gradients stay in place: an iteration overwrites them or adds to them.
 ///
-/// # Stream order Every local member's device has a communication stream, more urgent than others, on which
-/// its all-reduces run. An all-reduce waits for the work that the current streams had queued when its
-/// gradients were reported, and for the communicator's call before it, so that it overlaps with the rest of
-/// the backward pass. If that previous call is the program's own, on other streams, the first all-reduce of
-/// an iteration also waits for all work queued on these streams by then. If one thread drives several devices
-/// in turn, that is most of the backward pass; a separate communicator for the buckets
-/// (`Communicator::split`) avoids it. `synchronize` makes the current streams wait for all all-reduces. No
-/// call waits on the host, unless the communicator's does. Between a `ready` outside of a `no_sync` and
-/// `synchronize` nothing else may read or write that gradient.
+/// # Stream order
+/// Every local member's device has a communication stream, more urgent than others, on which its all-reduces
+/// run. An all-reduce waits for the work that the current streams had queued when its gradients were
+/// reported, and for the communicator's call before it, so that it overlaps with the rest of the backward
+/// pass. If that previous call is the program's own, on other streams, the first all-reduce of an iteration
+/// also waits for all work queued on these streams by then. If one thread drives several devices in turn,
+/// that is most of the backward pass; a separate communicator for the buckets (`Communicator::split`) avoids
+/// it. `synchronize` makes the current streams wait for all all-reduces. No call waits on the host, unless
+/// the communicator's does. Between a `ready` outside of a `no_sync` and `synchronize` nothing else may read
+/// or write that gradient.
 ///
-/// # Graphs A whole iteration, with its `no_sync` and `synchronize`, may be captured by all ranks alike. All
-/// its streams must be part of the capture, as with `Graph::capture` of several streams. Launches of the
-/// graph report no gradients.
+/// # Graphs
+/// A whole iteration, with its `no_sync` and `synchronize`, may be captured by all ranks alike. All its
+/// streams must be part of the capture, as with `Graph::capture` of several streams. Launches of the graph
+/// report no gradients.
 ///
-/// # The communicator The communicator must outlive this object and must not be moved meanwhile. Make no
-/// other calls with it during an iteration, because their place among the all-reduces would depend on when
-/// gradients become ready, and all ranks have to make all calls in one order. Use another communicator for
-/// other calls (`Communicator::split`).
+/// # The communicator
+/// The communicator must outlive this object and must not be moved meanwhile. Make no other calls with it
+/// during an iteration, because their place among the all-reduces would depend on when gradients become
+/// ready, and all ranks have to make all calls in one order. Use another communicator for other calls
+/// (`Communicator::split`).
 ///
-/// # Thread safety Several threads may call `ready` at the same time, for instance one per device. No `ready`
-/// of an iteration may be under way when its `synchronize` is called.
+/// # Thread safety
+/// Several threads may call `ready` at the same time, for instance one per device. No `ready` of an iteration
+/// may be under way when its `synchronize` is called.
 ///
-/// # Errors Bad arguments throw Error(invalid_argument), and change and queue nothing. If there are other
-/// ranks, the constructor is a call of the communicator: the host waits until all ranks have made it and
-/// compares their arguments, bad ones throw on all ranks, and capturing it throws Error(unsupported).
-/// Exceptions of the communicator are passed on. The bucket then has not been started, and the next `ready`
-/// or `synchronize` tries again; if the communicator has ended, they throw the same error again. To abandon
-/// an iteration that cannot be finished (the program's own backward pass has thrown), destroy the object and,
-/// if there are other ranks, the communicator, whose `abort` tells them.
+/// # Errors
+/// Bad arguments throw Error(invalid_argument), and change and queue nothing. If there are other ranks, the
+/// constructor is a call of the communicator: the host waits until all ranks have made it and compares their
+/// arguments, bad ones throw on all ranks, and capturing it throws Error(unsupported). Exceptions of the
+/// communicator are passed on. The bucket then has not been started, and the next `ready` or `synchronize`
+/// tries again; if the communicator has ended, they throw the same error again. To abandon an iteration that
+/// cannot be finished (the program's own backward pass has thrown), destroy the object and, if there are
+/// other ranks, the communicator, whose `abort` tells them.
 ///
-/// # Cost Each `ready` takes an event. No device memory is used except what the communicator's calls need.
+/// # Cost
+/// Each `ready` takes an event. No device memory is used except what the communicator's calls need.
 class TUTTI_EXPORT GradientBuckets {
  public:
   /// Takes the gradients: gradients[i] are those of local member i, on its device, in the order of the

@@ -42,41 +42,48 @@ struct ParameterShard {
 /// Updates each parameter on one member only and distributes the result. The optimiser's state on each
 /// device, and the time of the update, shrink to 1 / `member_count`.
 ///
-/// # Buffers Every local member has two flat buffers on its device, one of parameters and one of gradients,
-/// of which `parameters` and `gradients` are views with the shapes that the parameters had. Each begins at a
-/// multiple of 16 elements of the buffer, and shards, which are the buffer's equal parts, are multiples of 16
-/// elements too. The gaps are padding: initially zero in all buffers, and summed and updated like parameters.
-/// An update that reads whole shards (for a norm) sees the padding.
+/// # Buffers
+/// Every local member has two flat buffers on its device, one of parameters and one of gradients, of which
+/// `parameters` and `gradients` are views with the shapes that the parameters had. Each begins at a multiple
+/// of 16 elements of the buffer, and shards, which are the buffer's equal parts, are multiples of 16 elements
+/// too. The gaps are padding: initially zero in all buffers, and summed and updated like parameters. An
+/// update that reads whole shards (for a norm) sees the padding.
 ///
-/// # A step `step` makes an in-place `reduce_scatter` of the gradients, which gives every shard its part of
-/// them, calls the program's update for each local shard, and makes an in-place `all_gather` of the
-/// parameters. The results are those of a member that all-reduces all gradients and updates everything, if
-/// the update goes element by element: bit for bit, except where NCCL carries the `reduce_scatter` or that
-/// all-reduce (on GPUs, unless the communicator's `determinism` is bitwise), which may add in another order.
-/// After a step, the gradients outside a member's own shard hold that member's own values.
+/// # A step
+/// `step` makes an in-place `reduce_scatter` of the gradients, which gives every shard its part of them,
+/// calls the program's update for each local shard, and makes an in-place `all_gather` of the parameters. The
+/// results are those of a member that all-reduces all gradients and updates everything, if the update goes
+/// element by element: bit for bit, except where NCCL carries the `reduce_scatter` or that all-reduce (on
+/// GPUs, unless the communicator's `determinism` is bitwise), which may add in another order. After a step,
+/// the gradients outside a member's own shard hold that member's own values.
 ///
-/// # Stream order A step runs on the calling thread's current streams of the local members' devices, where
-/// the update queues its work too. It returns without waiting unless the communicator or the update waits. It
-/// may be captured into a graph if the update's work may be.
+/// # Stream order
+/// A step runs on the calling thread's current streams of the local members' devices, where the update queues
+/// its work too. It returns without waiting unless the communicator or the update waits. It may be captured
+/// into a graph if the update's work may be.
 ///
-/// # The communicator The communicator must outlive this object and must not be moved meanwhile. All ranks
-/// make their steps and other calls in the same order. An update may call the communicator too, for instance
-/// for the norm of all gradients. Such a call is made once per local shard, each time with a tensor for every
-/// local member. So all ranks need the same number of local members, or make it only for their first shard
-/// (`shard.member` is 0), when all gradients are ready.
+/// # The communicator
+/// The communicator must outlive this object and must not be moved meanwhile. All ranks make their steps and
+/// other calls in the same order. An update may call the communicator too, for instance for the norm of all
+/// gradients. Such a call is made once per local shard, each time with a tensor for every local member. So
+/// all ranks need the same number of local members, or make it only for their first shard (`shard.member` is
+/// 0), when all gradients are ready.
 ///
-/// # Thread safety One thread at a time.
+/// # Thread safety
+/// One thread at a time.
 ///
-/// # Errors Bad arguments throw Error(invalid_argument) and queue nothing. If there are other ranks, the
-/// constructor is a call of the communicator: the host waits until all ranks have made it and compares their
-/// arguments, bad ones throw on all ranks, and capturing it throws Error(unsupported). Exceptions of the
-/// communicator and of the update are passed on. If the update has thrown, this rank has not made its
-/// all_gather, so other ranks wait for it as for a late one; its shards may be updated, and their gradients
-/// are already sums. Every further step throws Error(invalid_argument). Destroy the object and, if there are
-/// other ranks, tell them by the communicator's `abort`.
+/// # Errors
+/// Bad arguments throw Error(invalid_argument) and queue nothing. If there are other ranks, the constructor
+/// is a call of the communicator: the host waits until all ranks have made it and compares their arguments,
+/// bad ones throw on all ranks, and capturing it throws Error(unsupported). Exceptions of the communicator
+/// and of the update are passed on. If the update has thrown, this rank has not made its all_gather, so other
+/// ranks wait for it as for a late one; its shards may be updated, and their gradients are already sums.
+/// Every further step throws Error(invalid_argument). Destroy the object and, if there are other ranks, tell
+/// them by the communicator's `abort`.
 ///
-/// # Cost Each member sends and receives as much as in an all-reduce of the parameters' bytes. Memory for
-/// each member: the two buffers, and 1 / `member_count` of a buffer for each tensor of state.
+/// # Cost
+/// Each member sends and receives as much as in an all-reduce of the parameters' bytes. Memory for each
+/// member: the two buffers, and 1 / `member_count` of a buffer for each tensor of state.
 class TUTTI_EXPORT ShardedOptimizer {
  public:
   using Update = std::function<void(const ParameterShard& shard)>;
