@@ -57,7 +57,7 @@ class Describer {
     if (parts_.empty()) problem_.shape.payload *= inputs_.count;
   }
 
-  /// From every input a part to every output.
+  /// Adds a flow from every input to every output.
   void all_to_all() {
     const auto& [sizes, left_alone] = request_.copied();
     problem_.outputs_are_apart = left_alone.empty();
@@ -161,7 +161,7 @@ class Describer {
     return {inputs_.count, problem_.homes.size() / columns_ - inputs_.count};
   }
 
-  /// As long as the others, or as long as it is given.
+  /// Returns the length of a part: the given one, or else `equal`.
   [[nodiscard]] std::uint64_t length_of_part(std::size_t index, std::uint64_t equal) const {
     return parts_.empty() ? equal : parts_[index];
   }
@@ -241,7 +241,7 @@ class Describer {
   Rows outputs_;
 };
 
-/// Of a problem of a team.
+/// Counts what a problem of a team moves.
 transport::CallShape::Counted count_moved(const Problem& problem) {
   struct Moved {
     std::uint64_t put = 0;

@@ -30,8 +30,9 @@ Extent extent_of(const Named& list, std::size_t index, bool is_output) {
   return {begin, begin + tensor.layout()->span_bytes(), &list, index, is_output};
 }
 
-/// Whether no two tensors of all lists share a storage of the library: then they share no memory either. One
-/// pass over a hash table, where sorting thousands of addresses would cost more than the collective.
+/// Returns true if no two tensors of all lists share a storage of the library: then they share no memory
+/// either. Takes one pass over a hash table, where sorting thousands of addresses would cost more than the
+/// collective.
 bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const Named> outputs,
                                 bool are_plain) {
   std::size_t count = 0;

@@ -65,7 +65,7 @@ void check_sizes(const TeamCall& call, const SizeLists& sizes, std::string_view 
   }
 }
 
-/// What members tell one another: elements to and from each of all members.
+/// The sizes that members exchange: elements to and from each of all members.
 class ToldSizes {
  public:
   explicit ToldSizes(const transport::team::Membership& membership)

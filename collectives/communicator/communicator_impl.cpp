@@ -36,7 +36,7 @@ using transport::Launching;
 using transport::LaunchProbe;
 using transport::team::Team;
 
-/// How long calls wait for ranks that are late, where nobody says, and the timeout is not longer.
+/// The default patience for late ranks, unless the timeout is longer.
 constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
 
 std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
@@ -44,7 +44,7 @@ std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
   return std::make_unique<TeamContext>(exchange, settings);
 }
 
-/// How long other ranks may hold up calls that have been made.
+/// Returns the longest time for which other ranks may delay calls that have been made.
 std::chrono::milliseconds longest_wait_of(Team& team) {
   return std::max(team.settings().timeout, team.waiting().patience().longest());
 }

@@ -55,14 +55,14 @@ std::vector<std::int64_t> output_sizes(const TeamCall& call, Collective collecti
   return sizes;
 }
 
-/// What is undefined is refused by the call.
+/// Returns an output, or an undefined tensor for an undefined input, which the call refuses.
 Tensor output_for(const TeamCall& call, Collective collective, const Tensor& input, const Name& name) {
   if (!input.defined()) return {};
   return empty(output_sizes(call, collective, input, name),
                {.dtype = input.dtype(), .device = input.device()});
 }
 
-/// What the root tells of a tensor.
+/// The root's description of a tensor.
 struct Told {
   DType dtype = DType::float32;
   int dims = 0;
@@ -75,7 +75,7 @@ struct Told {
   [[nodiscard]] std::vector<std::int64_t> shape() const { return {sizes.begin(), sizes.begin() + dims}; }
 };
 
-/// What the root tells of its `tensors`: it is the only one that is asked for them.
+/// Returns the root's description of its `tensors`; other ranks' tensors are not used.
 std::vector<Told> hear_of(TeamContext& context, CollectiveForm form, const Named& tensors, int root) {
   TeamCall call(context, form, {});
   call.set_root(root);
@@ -96,7 +96,8 @@ std::vector<Told> hear_of(TeamContext& context, CollectiveForm form, const Named
   return {first, first + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// What follows once ranks have told one another of a call: others wait for this one, so a failure ends all.
+/// Calls `work` after ranks have exchanged sizes for a call: others wait for this rank, so a failure ends the
+/// team.
 template <class Work>
 auto having_told(TeamContext& context, CollectiveForm form, const Work& work) {
   try {

@@ -60,7 +60,7 @@ class CompiledReduction {
       elements += static_cast<std::uint64_t>(inputs_[0][step.first + k].numel());
     return elements;
   }
-  /// What a local member combines of the step's column `k`.
+  /// Returns how many elements of the step's column `k` a local member combines.
   [[nodiscard]] std::uint64_t share_of(const CompiledStep& step, std::size_t k, std::size_t local) const {
     return step.shares[k][call_.first_local() + local];
   }
@@ -68,7 +68,8 @@ class CompiledReduction {
     return tutti::empty({static_cast<std::int64_t>(elements)},
                         {.dtype = dtype, .device = call_.device_of(local)});
   }
-  /// Where the results of a local member's column go first: into its output, if that is dense.
+  /// Returns the memory that the results of a local member's column are written to first: its output, if that
+  /// is dense.
   const Tensor& result(std::size_t local, std::size_t column) {
     Tensor& found = results_[local][column];
     if (found.defined()) return found;

@@ -148,7 +148,7 @@ class CompiledSteps {
     steps_.push_back(std::move(step));
   }
 
-  /// Of what the step before has combined: several columns have equal shares.
+  /// Adds a step that distributes the results of the step before: several columns have equal shares.
   void add_spread(std::size_t first, std::size_t end) {
     CompiledStep step{.kind = CompiledStep::Kind::spread, .first = first, .columns = end - first};
     step.request.reset(Collective::all_gather,

@@ -18,7 +18,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Which calls go by low-latency rounds.
+/// Describes the calls that go by low-latency rounds.
 std::string explain_low_latency(std::size_t members, const transport::team::TeamCapabilities& capabilities) {
   const auto [least, most] = transport::team::low_latency_limits(members, capabilities);
   const std::string limit = least == most

@@ -103,7 +103,7 @@ class BoundCalls : public PersistentCollective::Impl {
 
  protected:
   [[nodiscard]] TeamContext& context() const noexcept { return context_; }
-  /// That of the communicator's latest call.
+  /// Stores the summary of the communicator's latest call.
   void learn_summary() {
     const std::lock_guard lock(context_.team().calls().mutex());
     summary_ = context_.last_plan();

@@ -59,7 +59,8 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   return call;
 }
 
-/// What is being captured has not run when the call returns.
+/// Refuses a call that would wait for a result on the host during a capture, in which nothing runs before the
+/// call returns.
 void refuse_waiting_in_capture(const Arguments& arguments, Call& call, Blocking blocking) {
   if (blocking == Blocking::no) return;
   if (call.capture()) {

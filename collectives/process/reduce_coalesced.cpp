@@ -128,7 +128,7 @@ void compile_for_columns(const Arguments& arguments, const ReduceCall& what, Ten
   }
 }
 
-/// As for single tensors: what a second kernel reads must not be what the first has written.
+/// Checks, as for single tensors, that a second kernel reads nothing that the first has written.
 void require_columns_in_first_kernel(const Arguments& arguments, const ReduceCall& what, TensorLists inputs,
                                      TensorList out) {
   if (what.operation.kind() != ReduceKind::compiled) return;

@@ -68,7 +68,7 @@ class ScatterCall {
     call_.add_result_row(stream, cut_.rows * bytes_of(size));
     add_part(size);
   }
-  /// Of the `number`-th of these, from 0.
+  /// Makes the chunk of this number, counted from 0.
   [[nodiscard]] Tensor make_chunk(std::size_t number, std::int64_t size) {
     const std::size_t row = 1 + number;  // behind the source's
     Tensor chunk = allocate_for(call_.runtime(), chunk_layout(size),

@@ -20,19 +20,20 @@
 
 namespace tutti::collectives {
 
-/// How far one stream had come when it last completed a gradient of a bucket.
+/// The point that one stream had reached when it last completed a gradient of a bucket.
 struct StreamMark {
   Stream stream;
   Event event;
   bool is_of_this_iteration = false;
 };
 
-/// What a local member has of a bucket.
+/// A local member's share of a bucket.
 struct BucketShare {
   std::vector<Tensor> gradients;
   std::vector<StreamMark> marks;  ///< kept for the next iteration, as events are
-  /// How far streams had come when they last added to a gradient in a `no_sync`. A gradient that is complete
-  /// since then has no other mark; others, whose `ready` came behind that, have no need of these.
+  /// The points that streams had reached when they last added to a gradient in a `no_sync`. A gradient that
+  /// has been complete since then has no other mark. Other gradients, whose `ready` came later, do not need
+  /// these marks.
   std::vector<StreamMark> no_sync_marks;
   bool needs_no_sync_marks = false;
 };
@@ -52,7 +53,7 @@ using collectives::BucketShare;
 using collectives::GradientBucket;
 using collectives::StreamMark;
 
-/// How many gradients an error names.
+/// The most gradients that an error names.
 constexpr std::size_t most_named_gradients = 8;
 
 }  // namespace
@@ -82,13 +83,13 @@ class GradientBuckets::Impl {
   [[nodiscard]] collectives::GivenAlike described(const GradientBucketOptions& options) const;
   /// The gradient is complete behind what the current stream of its device has queued.
   void report(std::size_t local, std::size_t index);
-  /// Likewise, but the iteration may still add to it: nothing starts.
+  /// Reports a gradient to which the iteration may still add: nothing starts.
   void report_in_no_sync(std::size_t local, std::size_t index);
   static void mark(std::vector<StreamMark>& marks, const Stream& stream);
   void begin_next_iteration();
   void start_full_buckets();
   void start(GradientBucket& bucket);
-  /// Those that have not been reported: local members and indices.
+  /// Returns the gradients that have not been reported: local members and indices.
   [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> missing() const;
   [[noreturn]] void refuse(const std::vector<std::pair<std::size_t, std::size_t>>& missing) const;
 

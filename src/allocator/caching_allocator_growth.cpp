@@ -22,12 +22,12 @@
 
 #include <fmt/format.h>
 
-/// How the caching allocator gets memory from its device, and gives it back.
+/// Gets memory for the caching allocator from its device, and returns it.
 namespace tutti {
 
 namespace {
 
-/// How long memory that others have open is waited for.
+/// The longest wait for other processes to close memory.
 constexpr std::chrono::seconds patience{1};
 /// The same where they seem to keep it: what is known of them may be some milliseconds old.
 constexpr std::chrono::milliseconds short_patience{20};
@@ -67,7 +67,8 @@ struct CachingAllocator::Source {
     }
     return allocator.pool_.take(bytes, stream, graph_pool);
   }
-  /// From memory that a range gets; nullptr if the device has none for it, nothing if there are no addresses.
+  /// Serves the request from memory that is mapped to a range; nullptr if the device has none for it, nothing
+  /// if there are no addresses.
   std::optional<Block*> from_range() {
     for (;;) {
       std::optional<BlockPool::Gap> gap;

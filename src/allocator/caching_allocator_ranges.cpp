@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-/// How the caching allocator gets memory into ranges of addresses, and out of them.
+/// Maps memory of the caching allocator to ranges of addresses, and unmaps it.
 namespace tutti {
 
 bool CachingAllocator::can_expand() {

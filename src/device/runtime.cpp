@@ -81,7 +81,7 @@ Runtime& enter(std::unique_ptr<Runtime> booted) {
   return *runtime;
 }
 
-/// What the environment asks for.
+/// Makes the runtime that the environment asks for.
 std::unique_ptr<Runtime> boot() {
   const BackendChoice choice = Environment::get().backend;
   if (choice != BackendChoice::host) {

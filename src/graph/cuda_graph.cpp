@@ -48,7 +48,7 @@ class CUDAGraph::Impl {
     description_.clear();
     graph_ = recorder->end(is_debugged_ ? &description_ : nullptr);
   }
-  /// What `replay` is to say.
+  /// Sets the failure that `replay` reports.
   void fail(std::string failure) { failure_ = std::move(failure); }
   void give_up() noexcept { recorder_.reset(); }
   void replay() {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t jit_rank = max_dimensions;
 
-/// How elements of a type are kept, and what the function is called with.
+/// The types in which elements are stored and computed, and their conversions, as text.
 struct JitTypes {
   std::string_view stored;
   std::string_view computed;

@@ -60,7 +60,7 @@ std::vector<std::int64_t> common_sizes(const std::vector<Tensor>& inputs, std::s
 
 }  // namespace
 
-/// What both kinds of functions are.
+/// The common part of functions with one output and with several.
 class JitProgram {
  public:
   JitProgram(std::string source, std::size_t outputs, bool returns_output, JitArguments defaults,
@@ -141,7 +141,7 @@ class JitProgram {
   }
 
  private:
-  /// For inputs that have been checked.
+  /// Returns the code for inputs that have been checked.
   [[nodiscard]] std::shared_ptr<const backend::CompiledCode> code_for(const std::vector<Tensor>& inputs,
                                                                       const JitArguments& arguments) const {
     std::vector<JitScalarKind> kinds;

@@ -57,7 +57,7 @@ struct WholeAllocation {
   std::size_t bytes = 0;
 };
 
-/// What the device gave at once, of which `tensor` is a part.
+/// Returns the device's whole allocation that contains `tensor`.
 WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
   const CachingAllocator::Extent segment =
       runtime.part<Allocators>().of(tensor.device().index()).segment_of(tensor.data());

@@ -32,7 +32,7 @@ void set_stream_of_device(Runtime& runtime, const Stream& stream) {
   current = stream;
 }
 
-/// What names the stream, if there is one of that handle and device.
+/// Returns the stream of that handle and device. Throws if there is none.
 Stream external_stream(void* native_handle, int device) {
   backend::Backend& backend = Runtime::get().backend();
   const backend::StreamRef stream{static_cast<backend::StreamHandle>(native_handle), device};

@@ -7,7 +7,7 @@
 namespace tutti::stream_sanitizer {
 namespace {
 
-/// That are not worth looking through.
+/// The number of pieces up to which forgetting is not worth a search.
 constexpr std::size_t few_pieces = 4096;
 
 }  // namespace

@@ -240,8 +240,8 @@ class Lowering {
     return {};
   }
 
-  /// What goes from one rank to the others lies in their results where that rank's part belongs. Of each
-  /// tensor there is such a flow from every rank, in order.
+  /// Lowers all-gathers. A rank's data goes to its own part of the others' results; each tensor has such a
+  /// flow from every rank, in order.
   std::string lower_all_gathers() {
     list_.algorithm = "all-gather";
     std::vector<const Flow*> outward;

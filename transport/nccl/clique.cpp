@@ -16,7 +16,8 @@
 namespace tutti::transport::nccl {
 namespace {
 
-/// Between ncclGroupStart and ncclGroupEnd nothing runs; an error in between must still end the group.
+/// A group of NCCL calls. Between ncclGroupStart and ncclGroupEnd nothing runs; an error in between must
+/// still end the group.
 class Group {
  public:
   explicit Group(const Library& library) : library_(library) {

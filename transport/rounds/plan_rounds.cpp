@@ -30,7 +30,7 @@ class Lowering {
   Lowering(const TeamWork& work, std::size_t members, const RoundLimits& limits)
       : work_(work), members_(members), limits_(limits) {}
 
-  /// Nothing if the protocol cannot carry the work; slots can carry everything.
+  /// Returns the rounds; nothing if the protocol cannot carry the work. Slots can carry everything.
   [[nodiscard]] std::optional<std::vector<RoundBuilder>> run() {
     for (const TeamWork::Stage& whole : work_.stages) {
       const TeamWork::Stage stage = limits_.protocol == Protocol::direct ? whole : with_one_output(whole);
@@ -46,10 +46,9 @@ class Lowering {
   }
 
  private:
-  /// Whether the flows carry nothing but sums of the stage, each to members that have no inputs in it, or to
-  /// where its inputs lie in the targets' own memory: then what comes back is made of what it may overwrite.
-  /// (Buffers are not compared: an output that shares memory with an input does so with one that it is made
-  /// of.)
+  /// Returns true if the flows carry only sums of the stage, each to members that have no inputs in it, or to
+  /// the place of its inputs in the targets' own memory: then what arrives is made of the bytes that it
+  /// overwrites. (Buffers are not compared: an output shares memory only with an input that it is made of.)
   [[nodiscard]] bool hands_on_sums(const TeamWork::Stage& stage) const {
     if (limits_.protocol != Protocol::low_latency) return false;
     std::map<std::pair<BufferId, std::uint64_t>, const Reduction*> sums;
@@ -176,7 +175,8 @@ class Lowering {
   std::vector<RoundBuilder> rounds_;
 };
 
-/// Whether a part puts what the part before it adds, segment by segment, or nothing, and only copies besides.
+/// Returns true if a part puts the sums of the part before it, segment by segment, or nothing, and otherwise
+/// only copies.
 bool hands_on(const RoundPart& sums, const RoundPart& part) {
   if (!sums.copies.segments.empty() || !part.reductions.segments.empty()) return false;
   if (part.puts.segments.empty()) return true;

@@ -84,7 +84,7 @@ std::string reason_against_low_latency(const CallShape& shape, const TeamCapabil
                      shape.busiest_member(), limit);
 }
 
-/// Why operands are not read where they lie.
+/// Returns why operands are not read in place.
 std::string reason_against_direct(const CallShape& shape, const TeamCapabilities& capabilities) {
   const std::uint64_t direct_from = round_tuning_of(capabilities.backend).direct_from;
   if (capabilities.most_exposed == 0) {

@@ -54,7 +54,7 @@ class Sharing {
   void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
     sum(dtype, count, inputs, {&output, 1});
   }
-  /// Of bytes of one input: whoever takes them so can hand them on by a relay.
+  /// Takes bytes of one input as a sum of it alone, which can be passed on by a relay.
   void take(Place input, std::uint64_t bytes, Place output) { sum(DType::uint8, bytes, {&input, 1}, output); }
   void flow(Place source, std::span<const Place> targets, std::uint64_t bytes) {
     if (!targets.empty())

@@ -95,7 +95,7 @@ class P2p {
   bool found_untested_ = false;
 };
 
-/// Why nothing can carry the problem with the multiprocessors it may have; empty: something can.
+/// Returns why nothing can carry the problem with its limit on multiprocessors; empty if something can.
 std::string refusal_of_bound(const Problem& problem) {
   if (!problem.is_bounded()) return {};
   if (problem.reduce_kind == ReduceKind::compiled && !problem.reductions.empty())

@@ -19,20 +19,20 @@ using team::TeamCapabilities;
 
 namespace {
 
-/// Why NCCL cannot carry any call like this of the team, whatever its sizes.
+/// Returns why NCCL cannot carry any call like this of the team, whatever its sizes; empty if it can.
 std::string_view team_nccl_refusal(const Problem& problem, const TeamCapabilities& team) {
   if (team.nccl == nullptr) return team.nccl_refusal;
   if (problem.shape.members < 2) return "there is one member";
   return problem.shape.has_rows_apart ? "rows are apart in memory" : "";
 }
 
-/// Why it cannot carry this one.
+/// Returns why NCCL cannot carry this call; empty if it can.
 std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamCapabilities& team) {
   const std::string_view refusal = team_nccl_refusal(problem, team);
   return refusal.empty() ? nccl::refusal_of_calls(problem) : std::string(refusal);
 }
 
-/// Why one that can should not.
+/// Returns why NCCL should not carry a call that it could; empty if it should.
 std::string team_nccl_preference(const Problem& problem, const TeamCapabilities& team) {
   if (team.spans_hosts) return {};  // it alone reaches from GPU to GPU
   if (problem.is_bounded()) return "multiprocessors are bounded, where it has not been measured";

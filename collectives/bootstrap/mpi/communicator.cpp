@@ -16,8 +16,8 @@
 namespace tutti::mpi {
 namespace {
 
-/// What tells hosts apart, whatever `TUTTI_HOST_ID` says: devices are shared by those that are one in
-/// earnest. The name alone may be that of many containers.
+/// The identity of a host, whatever `TUTTI_HOST_ID` says, because only processes of one real host share
+/// devices. Many containers may have the same name, so that the name alone is not enough.
 struct Host {
   std::array<char, 64> boot{};
   std::array<char, MPI_MAX_PROCESSOR_NAME + 1> name{};

@@ -64,7 +64,8 @@ void read_address(const Reader& read, const char* name, Rendezvous& found) {
   found.address_name = name;
 }
 
-/// Of what comes first. torchrun's own store may listen on the port that it names.
+/// Reads the port from the first variable that is set. torchrun's own store may listen on the port that it
+/// names.
 void read_port(const Reader& read, Rendezvous& found) {
   if (const auto port = read.number("TUTTI_PORT", 1, last_port)) {
     found.port = static_cast<int>(*port);

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-/// How a block pool's expandable segments get memory and lose it.
+/// Maps memory to a block pool's expandable segments and unmaps it.
 namespace tutti {
 namespace {
 

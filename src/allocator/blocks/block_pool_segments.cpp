@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-/// How a block pool's segments come and go.
+/// Adds segments to a block pool and removes them.
 namespace tutti {
 
 void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,

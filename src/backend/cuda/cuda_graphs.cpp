@@ -50,9 +50,9 @@ Capture capture_of(StreamRef stream) {
   return capture;
 }
 
-/// Whether the stream is being captured, in a few nanoseconds: every request for memory asks. Nothing if the
-/// driver does not say, as on a thread without a context; of `cudaStreamPerThread`, whose device it would
-/// have to be told.
+/// Returns whether the stream is being captured. Takes a few nanoseconds, because every request for memory
+/// asks. Returns nothing if the driver does not say, as on a thread without a context, and for
+/// `cudaStreamPerThread`, whose device the driver would need to know.
 std::optional<bool> driver_says_capturing(cudaStream_t stream) {
   using IsCapturing = int (*)(cudaStream_t, int*);
   static const auto ask = reinterpret_cast<IsCapturing>(driver_function("cuStreamIsCapturing"));

@@ -30,7 +30,8 @@ constexpr std::chrono::microseconds link_patience{200};
 constexpr std::chrono::microseconds first_link_pause{20};
 constexpr std::chrono::microseconds longest_link_pause{1000};
 constexpr std::uint64_t bytes_of_a_step = std::uint64_t{16} << 20U;
-/// Who writes looks up after each step; this is for those who do not come to it.
+/// The longest wait for a sender that writes when the team ends. A sender checks for the end after each step;
+/// this limit is for one that does not get there.
 constexpr std::chrono::seconds longest_write_after_end{1};
 
 /// A line in which a receiver says where a message goes, or takes that back, and from which its sender takes
@@ -47,13 +48,13 @@ class InvitationLine {
         .store(reinterpret_cast<std::uint64_t>(message.invited_to), std::memory_order_relaxed);
     std::atomic_ref(line_.round).store(invitation_for(message), std::memory_order_release);
   }
-  /// Where it is invited; nothing if it is not, or no more. The next invitation comes only when the message's
-  /// flag has been set, so the address stays.
+  /// Takes the invitation and returns its address; nothing if there is none any more. The next invitation
+  /// comes only when the message's flag has been set, so the address stays.
   [[nodiscard]] std::optional<std::byte*> take(const LinkMessage& message) const {
     if (!take_back(message)) return std::nullopt;
     return reinterpret_cast<std::byte*>(std::atomic_ref(line_.data).load(std::memory_order_relaxed));
   }
-  /// Whether it had not been taken.
+  /// Withdraws the invitation. Returns true if it had not been taken.
   [[nodiscard]] bool take_back(const LinkMessage& message) const {
     std::uint64_t held = invitation_for(message);
     return std::atomic_ref(line_.round).compare_exchange_strong(held, 0, std::memory_order_acq_rel);
@@ -120,8 +121,8 @@ struct LinkOrders {
   [[nodiscard]] InvitationLine invitation(const LinkPart& part, std::uint32_t lane) const {
     return InvitationLine(own_flags + layout.link_invitation_offset(part.peer, lane));
   }
-  /// Of what is sent, whether there may be an invitation for it: the receiver has taken all pieces before.
-  /// (Else it may wait for another message, which looks like this one.)
+  /// Returns true if there may be an invitation for the message that is sent: the receiver has taken all
+  /// pieces before. (Otherwise it may wait for another message, which looks like this one.)
   [[nodiscard]] bool may_be_invited(const LinkPart& part, std::uint32_t lane,
                                     const LinkCursor& cursor) const {
     return flag(part, lane).value.load(std::memory_order_acquire) == cursor.count;
@@ -169,7 +170,7 @@ class LinkRun {
     }
   }
 
-  /// So that a refused access leaves everything untouched.
+  /// Checks all accesses before, so that a refused one leaves everything untouched.
   void find_all() const {
     Translation translation(machine_, Mover::kernel, device_);
     for (const LinkPart& part : orders_.parts) {
@@ -272,8 +273,8 @@ class LinkRun {
         orders_.windows[part.peer] + orders_.layout.link_invitation_offset(orders_.member, open.lane);
     return InvitationLine(reinterpret_cast<std::byte*>(&translation.flag(place)));
   }
-  /// What ends the team: nobody begins to write where it has been invited any more, those who have begun
-  /// stop, and say so, and are waited for.
+  /// Ends the open messages of an ended team: no sender begins to write to an address any more, and senders
+  /// that have begun stop and report that, for which this waits.
   void give_up() noexcept {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<const Open*> taken;
@@ -337,7 +338,7 @@ class LinkRun {
     orders_.settle(part, cursor, open.lane);
   }
 
-  /// Nothing has no address.
+  /// Copies bytes; with no bytes, the addresses may be null.
   static void copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
     if (bytes != 0) std::memcpy(target, source, bytes);
   }

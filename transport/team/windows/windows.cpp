@@ -30,7 +30,7 @@ using Handles = std::array<MemoryHandle, most_local_members>;
 
 /// Room in inboxes for what aligns the messages of long lists.
 constexpr std::uint64_t padding = 64 << 10;
-/// So that inboxes are small where windows are meant to be.
+/// The most bytes of inboxes for each byte of a slot, so that small windows have small inboxes.
 constexpr std::uint64_t most_inboxes_per_slot = 5;
 
 void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {

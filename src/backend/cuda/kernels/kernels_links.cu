@@ -129,7 +129,7 @@ struct LinkLane : LinkView {
     return label.bytes == whole.bytes && label.dtype == whole.dtype &&
            (label.piece_bytes == 0) == (cursor.is_direct() || whole.bytes == 0);
   }
-  /// Of the next piece from member `from` to member `to`.
+  /// Returns the label of the next piece from member `from` to member `to`.
   [[nodiscard]] __device__ LinkLabel& label_of(std::uint32_t to, std::uint32_t from,
                                                const LinkCursor& cursor) const {
     return *reinterpret_cast<LinkLabel*>(window(to) +
@@ -174,7 +174,8 @@ struct LinkLane : LinkView {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     TeamPart::set(ready_flag(task.member, part.peer), cursor.count + 1);
   }
-  /// Who has begun is waited for, if not for ever; others, who may be about to, for a moment.
+  /// Waits for senders that have begun to write, but not for ever; and for others, which may be about to
+  /// begin, for a moment.
   __device__ void wait_for_writers(const LinkPart& part, const LinkCursor& cursor) const {
     if (part.is_sent != 0 || cursor.message == part.message_count || !cursor.is_direct()) return;
     constexpr std::uint64_t moment = 20'000'000;    // nanoseconds

@@ -33,7 +33,7 @@ std::uint32_t tile_bytes_for(std::uint64_t total_bytes, Cut cut) {
   return std::max(std::bit_ceil(static_cast<std::uint32_t>(share)), cut.least_bytes);
 }
 
-/// For a kernel that has the chip to itself.
+/// Returns the cut for a kernel that has the chip to itself.
 Cut cut_for(int multiprocessors) {
   constexpr std::uint32_t resident_warps = 32;
   return {resident_warps * static_cast<std::uint32_t>(std::max(multiprocessors, 1)), smallest_tile};

@@ -95,7 +95,7 @@ struct Adding {
   }
 };
 
-/// What else they are combined to: the first two inputs at once, then one after another.
+/// Combines inputs by any other operation: the first two at once, then one after another.
 template <class T, ReduceKind kind>
 class Combining {
  public:
