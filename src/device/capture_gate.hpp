@@ -11,11 +11,10 @@ class Runtime;
 /// Keeps waits for whole devices apart from the captures by which collectives are bound.
 ///
 /// A device must not be waited for while one of its streams is being captured: the wait is refused, and the
-/// capture fails. Programs do not see these captures, and any of their threads may wait. So a wait first lets
-/// the captures end that have begun, which takes them little time, and no capture begins meanwhile, or while
-/// the wait lasts. Neither holds the other up for longer than `longest_delay`: the wait may be for what the
-/// other thread does next, and a capture that begins later does it no harm. A part of the runtime;
-/// thread-safe.
+/// capture fails. Programs do not see these captures, and any of their threads may wait. So a wait first
+/// waits for the captures that have begun, which takes little time, and no capture begins before the wait is
+/// over. Neither delays the other for longer than `longest_delay`: the wait may need what the other thread
+/// does next, and a capture that begins later does not harm it. A part of the runtime; thread-safe.
 class CaptureGate {
  public:
   explicit CaptureGate(Runtime& /*runtime*/) {}

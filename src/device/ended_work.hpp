@@ -15,8 +15,8 @@ namespace tutti {
 
 class Runtime;
 
-/// Work that was ended before it had done what it should, where the device goes on as if it had: what waits
-/// for a device asks here afterwards, so that nobody takes its outputs for results.
+/// Reports work that was ended before it was complete, on devices that continue as if it were complete. Every
+/// wait for a device checks here afterwards, so that incomplete outputs are not taken for results.
 ///
 /// Thread-safe.
 class EndedWork final : public RuntimePart {

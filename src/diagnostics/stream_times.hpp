@@ -56,7 +56,7 @@ class StreamTimes {
   [[nodiscard]] std::optional<Begun> begin(backend::StreamRef stream);
   void end(const Begun& begun, std::shared_ptr<const Slice> slice);
 
-  /// Returns what has been done since the last time.
+  /// Returns the calls that have been completed since the last time.
   [[nodiscard]] std::vector<TimedSlice> collect();
   /// Returns the same, after waiting for at most `patience` for calls under way.
   [[nodiscard]] std::vector<TimedSlice> collect_all(std::chrono::milliseconds patience);

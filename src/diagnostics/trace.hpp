@@ -33,7 +33,7 @@ class TracedTimes final : public StreamTimes {
   using StreamTimes::StreamTimes;
   TracedTimes(const TracedTimes&) = delete;
   TracedTimes& operator=(const TracedTimes&) = delete;
-  /// Waits a moment for what is under way, and has it written.
+  /// Waits a moment for calls under way, and writes their times.
   ~TracedTimes() override;
 };
 

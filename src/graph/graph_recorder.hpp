@@ -15,18 +15,18 @@
 
 namespace tutti {
 
-/// A capture by the library, from its construction on. Use on the thread that constructs it. Errors are told
-/// in the name of `function`.
+/// A capture by the library, which lasts from its construction until `end`. Use it on the thread that
+/// constructs it. Errors name `function`.
 class GraphRecorder {
  public:
   GraphRecorder(Runtime& runtime, std::string_view function, backend::StreamRef origin,
                 const CaptureOptions& options);
   GraphRecorder(const GraphRecorder&) = delete;
   GraphRecorder& operator=(const GraphRecorder&) = delete;
-  /// Gives the capture up, if it has not ended.
+  /// Abandons the capture, if it has not ended.
   ~GraphRecorder();
 
-  /// Ends it, whatever comes of it. `description`: see `GraphCalls::end_capture`.
+  /// Ends the capture, also if that throws. `description`: see `GraphCalls::end_capture`.
   [[nodiscard]] std::unique_ptr<LaunchableGraph> end(std::string* description);
   [[nodiscard]] const std::shared_ptr<PrivatePool>& pool() const noexcept {
     return resources_->private_pool();

@@ -16,8 +16,8 @@ namespace tutti {
 
 class RandomDraws;
 
-/// A captured graph with what it owns, which it lets go of when its last launch is done. For one thread at a
-/// time.
+/// A captured graph and its resources, which are released when its last launch is done. One thread at a time
+/// may use it.
 class LaunchableGraph {
  public:
   /// Takes over `graph`, whose resources are those of `retirement`.
@@ -33,7 +33,7 @@ class LaunchableGraph {
   LaunchableGraph& operator=(const LaunchableGraph&) = delete;
   ~LaunchableGraph();
 
-  /// Launches the graph as `Graph::launch` does; errors are told in the name of `function`.
+  /// Launches the graph as `Graph::launch` does; errors name `function`.
   void launch(const Stream& stream, std::string_view function);
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const std::shared_ptr<PrivatePool>& pool() const noexcept {
@@ -41,13 +41,13 @@ class LaunchableGraph {
   }
 
  private:
-  /// The devices have been replaced, which took the graph with them.
+  /// Returns true if the devices have been replaced, which destroyed the graph.
   [[nodiscard]] bool is_orphaned() const noexcept;
   /// Adds this graph to the larger one, which is under capture.
   void become_part_of(GraphResources& larger, backend::StreamRef queue, std::string_view function);
-  /// Whatever of its work there will be when the graph is destroyed can be waited for then: on the library's
-  /// own streams, which live as long; by an event behind the last launch, where one is needed anyway or a
-  /// stream is the user's.
+  /// Remembers how to wait for the graph's last launch when the graph is destroyed: by the library's own
+  /// streams, which live as long; by an event behind the launch, if one is needed anyway or the stream is the
+  /// user's.
   void remember(backend::StreamRef queue);
   /// Returns nullptr if the graph draws no random numbers.
   [[nodiscard]] RandomDraws* random_draws() const;

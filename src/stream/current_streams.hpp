@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Makes streams current while it exists, and the first one's device.
+/// Makes streams, and the first one's device, current while the object exists.
 class CurrentStreams {
  public:
   explicit CurrentStreams(std::span<const Stream> streams) {

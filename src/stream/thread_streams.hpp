@@ -18,17 +18,17 @@ struct ThreadStreams {
 /// Plain data, so that reading it needs neither a guard nor a constructor call.
 extern thread_local constinit ThreadStreams thread_streams_state;
 
-/// Starts the thread anew with the default streams of `runtime`.
+/// Resets the thread's streams to the default streams of `runtime`.
 void reset_thread_streams(Runtime& runtime);
 
-/// The calling thread's streams in `runtime`, one per device.
+/// Returns the calling thread's streams in `runtime`, one per device.
 [[nodiscard]] inline Stream* thread_streams(Runtime& runtime) {
   if (thread_streams_state.generation != runtime.generation()) [[unlikely]]
     reset_thread_streams(runtime);
   return thread_streams_state.streams;
 }
 
-/// The calling thread's current stream of `device`, which exists: a few nanoseconds.
+/// Returns the calling thread's current stream of `device`, which exists. Takes a few nanoseconds.
 [[nodiscard]] inline backend::StreamRef current_stream_ref(Runtime& runtime, int device) {
   return StreamAccess::ref(thread_streams(runtime)[device]);
 }
