@@ -51,8 +51,15 @@ class TUTTI_EXPORT CommunicatorCollectives {
   void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
   void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
                         StreamList streams = {});
-  /// `reduce` by `ReduceOp::sum`. The forms that end in `_add` are other names of the same calls: ranks may
-  /// mix them, and messages, traces and plans say `reduce`.
+  /// `reduce` by `ReduceOp::sum`.
+  void reduce(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
+    reduce(inputs, out, ReduceOp::sum, root, streams);
+  }
+  void reduce_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {}) {
+    reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
+  }
+  /// The same. The forms that end in `_add` are other names of the same calls: ranks may mix them, and
+  /// messages, traces and plans say `reduce`.
   void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
     reduce(inputs, out, ReduceOp::sum, root, streams);
   }
@@ -60,8 +67,10 @@ class TUTTI_EXPORT CommunicatorCollectives {
     reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
   }
   /// The result goes to all. Each `out` may be that member's input.
-  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
-  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
+  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op = ReduceOp::sum,
+                  StreamList streams = {});
+  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op = ReduceOp::sum,
+                            StreamList streams = {});
   /// `all_reduce` by `ReduceOp::sum`.
   void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     all_reduce(inputs, out, ReduceOp::sum, streams);
@@ -76,13 +85,14 @@ class TUTTI_EXPORT CommunicatorCollectives {
   void all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
   /// All inputs, flat and combined, are cut into equal parts, one per member; every `out` is that member's
   /// part, of as many elements. An `out` may be the part of its member's input where it belongs.
-  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op = ReduceOp::sum,
+                      StreamList streams = {});
   /// `reduce_scatter` by `ReduceOp::sum`.
   void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     reduce_scatter(inputs, out, ReduceOp::sum, streams);
   }
   /// `reduce_scatter` of many tensors, each of which is cut, as one operation.
-  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op = ReduceOp::sum,
                                 StreamList streams = {});
 
   // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, or lengths along

@@ -34,6 +34,10 @@ class SegmentObserver {
   /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, which asks
   /// again unless it comes to use it first.
   [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
+  /// The program takes back memory of its own, an allocation that begins at `address`: says whether somebody
+  /// has it open still, and has it closed, also where segments would stay open. Is asked again until it says
+  /// no.
+  [[nodiscard]] virtual Hold let_go(const std::byte* address) noexcept { return hold_on(address); }
 
  protected:
   ~SegmentObserver() = default;
