@@ -177,7 +177,7 @@ void TeamCall::enqueue() {
   });
   transport::launch_of_team(context_.runtime(), *plan_, operands, temporaries_,
                             {context_.launcher(), sequence_});
-  context_.set_last_plan(plan_);
+  context_.set_last_plan(plan_, operands_.has_stand_ins());
   operands_.copy_back();
 }
 

@@ -2,6 +2,7 @@
 #include "collectives/communicator/team_context.hpp"
 
 #include "collectives/call/describe.hpp"
+#include "settings/log.hpp"
 #include "transport/nccl/team_nccl.hpp"
 #include "transport/rounds/team_capabilities.hpp"
 #include "transport/select/select.hpp"
@@ -123,6 +124,23 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(
     describe(messages, problem);
     return transport::plan_in_a_round(problem, capabilities_);
   });
+}
+
+PlanSummary TeamContext::last_plan() const {
+  if (last_plan_ == nullptr) return {};
+  PlanSummary summary = last_plan_->summary;
+  if (last_has_stand_ins_) summary.algorithm += ", through stand-ins";
+  return summary;
+}
+
+void TeamContext::tell_of_stand_ins(std::size_t local, std::string_view reason) {
+  if (std::exchange(has_told_of_stand_ins_, true)) return;
+  const std::size_t member = team_.membership().first_local() + local;
+  log_warning(
+      fmt::format("Communicator: memory of member {} goes through stand-ins, copies that take time and "
+                  "room in each call, as other ranks cannot open it: {}. The communicator says this "
+                  "once; last_plan says it of each call",
+                  member, reason));
 }
 
 }  // namespace tutti::collectives

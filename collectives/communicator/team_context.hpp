@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -92,11 +93,14 @@ class TeamContext {
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(
       std::span<const transport::InsideMessage> messages);
 
-  void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
-  /// Returns the plan of the last call; empty strings before the first.
-  [[nodiscard]] PlanSummary last_plan() const {
-    return last_plan_ == nullptr ? PlanSummary{} : last_plan_->summary;
+  void set_last_plan(std::shared_ptr<const transport::Plan> plan, bool has_stand_ins = false) noexcept {
+    last_plan_ = std::move(plan);
+    last_has_stand_ins_ = has_stand_ins;
   }
+  /// Returns the plan of the last call; empty strings before the first.
+  [[nodiscard]] PlanSummary last_plan() const;
+  /// Tells in the log, once, that memory of a local member is copied before calls or after them, and why.
+  void tell_of_stand_ins(std::size_t local, std::string_view reason);
 
  private:
   [[nodiscard]] std::vector<int> lane_devices() const;
@@ -112,6 +116,8 @@ class TeamContext {
   transport::PlanCache plans_;
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
   std::shared_ptr<const transport::Plan> last_plan_;
+  bool last_has_stand_ins_ = false;
+  bool has_told_of_stand_ins_ = false;
   TeamScratch scratch_;
   std::uint64_t number_ = watching::number_team();
 };

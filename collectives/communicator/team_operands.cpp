@@ -251,6 +251,7 @@ void TeamOperands::expose(const transport::team::RoundPlan& rounds, std::uint64_
         return registrations.add(sequence, local, address, is_captured);
       };
       if (add(bound_.addresses[buffer])) continue;
+      context_.tell_of_stand_ins(local, registrations.refusal());
       if (!add(add_stand_in(local, buffer))) {
         throw Error(
             ErrorCode::transport_failure,

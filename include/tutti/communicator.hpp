@@ -67,9 +67,9 @@ namespace tutti {
 /// it, whatever else they are doing. When the segment is to be freed (by `empty_cache`, or when memory is
 /// short), they close it as soon as they have no calls under way, of any communicator, but not while one of
 /// their communicators with captured calls exists. The free waits for them for a second at most; after that,
-/// the segment is freed another time. Memory from other allocators, or on GPUs not aligned to 16 bytes, is
-/// copied before or after, which takes as much memory again. If there is no memory for that, the communicator
-/// ends.
+/// the segment is freed another time. Memory from other allocators that is not registered
+/// (`register_memory`), or on GPUs not aligned to 16 bytes, is copied before or after, which takes as much
+/// memory again. If there is no memory for that, the communicator ends.
 ///
 /// # Graphs
 /// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a

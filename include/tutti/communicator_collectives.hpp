@@ -51,6 +51,13 @@ class TUTTI_EXPORT CommunicatorCollectives {
   void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
   void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
                         StreamList streams = {});
+  /// Reduces by `ReduceOp::sum`.
+  void reduce(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
+    reduce(inputs, out, ReduceOp::sum, root, streams);
+  }
+  void reduce_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {}) {
+    reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
+  }
   /// Reduces by `ReduceOp::sum`. The forms that end in `_add` are other names of the same calls: ranks may
   /// mix them, and messages, traces and plans say `reduce`.
   void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {}) {
@@ -60,8 +67,10 @@ class TUTTI_EXPORT CommunicatorCollectives {
     reduce_coalesced(inputs, out, ReduceOp::sum, root, streams);
   }
   /// Combines all members' inputs as `reduce` does, into every `out`, which may be that member's input.
-  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
-  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
+  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op = ReduceOp::sum,
+                  StreamList streams = {});
+  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op = ReduceOp::sum,
+                            StreamList streams = {});
   /// All-reduces by `ReduceOp::sum`.
   void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     all_reduce(inputs, out, ReduceOp::sum, streams);
@@ -77,13 +86,14 @@ class TUTTI_EXPORT CommunicatorCollectives {
   /// Combines all members' inputs, taken as flat, and cuts the result into equal parts, one per member; every
   /// `out` gets that member's part, and has as many elements. An `out` may be its own part of its member's
   /// input.
-  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op = ReduceOp::sum,
+                      StreamList streams = {});
   /// Reduces and scatters by `ReduceOp::sum`.
   void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {}) {
     reduce_scatter(inputs, out, ReduceOp::sum, streams);
   }
   /// Reduces and scatters many tensors, each of which is cut, as one operation.
-  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op = ReduceOp::sum,
                                 StreamList streams = {});
 
   // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, or lengths along

@@ -26,6 +26,7 @@
 #include "tutti/pluggable_allocator.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/reduce_types.hpp"
+#include "tutti/registered_memory.hpp"
 #include "tutti/rng.hpp"
 #include "tutti/sharded_optimizer.hpp"
 #include "tutti/sharing.hpp"

@@ -29,7 +29,8 @@ bool Reclaimers::reclaim() {
   return has_reclaimed;
 }
 
-Allocators::Allocators(Runtime& runtime) : late_releases_(runtime.part<LateReleases>()) {
+Allocators::Allocators(Runtime& runtime)
+    : late_releases_(runtime.part<LateReleases>()), registered_(runtime.backend()) {
   auto& events = runtime.part<EventPool>();
   for (int device = 0; device < runtime.device_count(); ++device) {
     by_device_.push_back(std::make_unique<CachingAllocator>(runtime.backend(), events, device, &segments_,
@@ -38,6 +39,11 @@ Allocators::Allocators(Runtime& runtime) : late_releases_(runtime.part<LateRelea
 }
 
 Allocators::~Allocators() = default;
+
+CachingAllocator::Extent Allocators::memory_around(int device, const void* address) {
+  const CachingAllocator::Extent segment = of(device).segment_of(address);
+  return segment.address != nullptr ? segment : registered_.allocation_of(device, address);
+}
 
 void Allocators::add_graph_pool(GraphPool graph_pool) {
   for (const auto& allocator : by_device_) allocator->add_graph_pool(graph_pool);
@@ -79,6 +85,13 @@ bool Allocators::reclaim() {
 }
 
 void Allocators::require_unused() {
+  if (const std::size_t count = registered_.count(); count != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("virtual_devices::start: {} ranges of memory are still registered, expected none: "
+                    "end their registrations first",
+                    count));
+  }
   for (std::size_t device = 0; device < by_device_.size(); ++device) {
     CachingAllocator& allocator = *by_device_[device];
     try {

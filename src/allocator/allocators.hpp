@@ -3,6 +3,7 @@
 
 #include "allocator/blocks/segment_index.hpp"
 #include "allocator/caching_allocator.hpp"
+#include "allocator/registered_memory.hpp"
 #include "device/open_captures.hpp"
 #include "device/runtime_part.hpp"
 #include "stream/late_releases.hpp"
@@ -65,6 +66,10 @@ class Allocators final : public RuntimePart {
   ~Allocators() override;
 
   [[nodiscard]] CachingAllocator& of(int device) { return *by_device_[static_cast<std::size_t>(device)]; }
+  [[nodiscard]] RegisteredMemory& registered() noexcept { return registered_; }
+  /// Returns the memory around the address that others may open as one: a segment of the device's allocator,
+  /// or a registered allocation there; an empty extent if it is in neither.
+  [[nodiscard]] CachingAllocator::Extent memory_around(int device, const void* address);
   /// The segments of all devices' allocators.
   [[nodiscard]] SegmentIndex& segments() noexcept { return segments_; }
   /// Adds the private pool of a graph to all allocators and keepers.
@@ -87,6 +92,7 @@ class Allocators final : public RuntimePart {
 
   LateReleases& late_releases_;
   SegmentIndex segments_;
+  RegisteredMemory registered_;
   std::vector<std::unique_ptr<CachingAllocator>> by_device_;
   const std::shared_ptr<Reclaimers> reclaimers_ = std::make_shared<Reclaimers>();
   std::mutex mutex_;  ///< guards those below

@@ -151,13 +151,13 @@ void RoundLauncher::check() const {
 bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
   const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
   for (std::size_t member = 0; member < plan.exposed.size(); ++member) {
-    CachingAllocator& allocator = runtime_.part<Allocators>().of(team_.membership().devices()[member]);
+    const int device = team_.membership().devices()[member];
     CachingAllocator::Extent segment;  // mostly the next operand's as well
     for (const BufferId buffer : plan.exposed[member]) {
       const std::byte* const address = addresses[buffer];
       if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
       if (address >= segment.address && address < segment.address + segment.bytes) continue;
-      segment = allocator.segment_of(address);
+      segment = runtime_.part<Allocators>().memory_around(device, address);
       if (segment.address == nullptr) return false;
     }
   }

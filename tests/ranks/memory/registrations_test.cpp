@@ -217,7 +217,7 @@ TEST(Registrations, RefuseWhatCannotBeGiven) {
         EXPECT_FALSE(registrations.add(1, 0, address, false));
         return registrations.refusal();
       };
-      EXPECT_THAT(refusal_of(of_the_user), HasSubstr("not the caching allocator's"));
+      EXPECT_THAT(refusal_of(of_the_user), HasSubstr("neither tutti's nor registered"));
       virtual_devices::inject({.operation = virtual_devices::Operation::share});
       EXPECT_THAT(refusal_of(address_of(segment.first)), HasSubstr("injected"));
       EXPECT_EQ(pair.rank().used(), 0U);

@@ -22,11 +22,13 @@ bool DeferredFrees::Left::is_over() const noexcept {
 DeferredFrees::DeferredFrees(Runtime& runtime) : runtime_(runtime) {
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.part<Allocators>().of(device).add_observer(*this);
+  runtime_.part<Allocators>().registered().add_observer(*this);
 }
 
 DeferredFrees::~DeferredFrees() {
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.part<Allocators>().of(device).remove_observer(*this);
+  runtime_.part<Allocators>().registered().remove_observer(*this);
 }
 
 void DeferredFrees::take(std::list<Left> left, std::span<const Windows::Allocated> windows,

@@ -35,7 +35,9 @@ Registrations::Registrations(Runtime& runtime, const Membership& membership, con
       abort_(abort),
       retired_(std::make_shared<RetiredSegments>(entries_.tables())) {
   try {
-    for (const int device : membership_.devices()) runtime_.part<Allocators>().of(device).add_observer(*this);
+    auto& allocators = runtime_.part<Allocators>();
+    for (const int device : membership_.devices()) allocators.of(device).add_observer(*this);
+    allocators.registered().add_observer(*this);
     if (membership_.rank_count() == 1) return;
     peers_.emplace(runtime, membership, entries_.tables(), calls, abort, live_teams);
   } catch (...) {
@@ -49,8 +51,9 @@ Registrations::~Registrations() {
 }
 
 void Registrations::stop_observing() noexcept {
-  for (const int device : membership_.devices())
-    runtime_.part<Allocators>().of(device).remove_observer(*this);
+  auto& allocators = runtime_.part<Allocators>();
+  for (const int device : membership_.devices()) allocators.of(device).remove_observer(*this);
+  allocators.registered().remove_observer(*this);
 }
 
 Registrations::Segments::iterator Registrations::segment_of(const std::byte* address) {
@@ -72,8 +75,8 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   if (const auto known = segment_of(address); known != segments_.end()) return known;
   const int device = membership_.devices()[local];
-  const CachingAllocator::Extent extent = runtime_.part<Allocators>().of(device).segment_of(address);
-  if (extent.address == nullptr) return refuse("it is not the caching allocator's");
+  const CachingAllocator::Extent extent = runtime_.part<Allocators>().memory_around(device, address);
+  if (extent.address == nullptr) return refuse("it is neither tutti's nor registered (register_memory)");
   if (extent.bytes >= backend::SourcePlace::most_bytes)
     return refuse(fmt::format("its segment has {} bytes", extent.bytes));
   if (membership_.rank_count() == 1) return std::nullopt;
@@ -222,8 +225,27 @@ void Registrations::will_free(const std::byte* address) noexcept {
   static_cast<void>(keep_or_retire(address));
 }
 
+bool Registrations::is_in_use(const Segment& segment) const noexcept {
+  return !progress_.has_completed(membership_.rank(), segment.last_use) ||
+         segment.last_batch > progress_.completed_batches();
+}
+
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
-  if (keep_or_retire(address)) return Hold::lasting;
+  return keep_or_retire(address) ? Hold::lasting : hold_of_retired(address);
+}
+
+SegmentObserver::Hold Registrations::let_go(const std::byte* address) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto segment = segments_.find(address); segment != segments_.end()) {
+      if (!abort_.is_set() && is_in_use(segment->second)) return Hold::passing;
+      retire(segment);
+    }
+  }
+  return hold_of_retired(address);
+}
+
+SegmentObserver::Hold Registrations::hold_of_retired(const std::byte* address) noexcept {
   return retired_->hold_on(
       address, [this](std::size_t rank) { return entries_.tables().has_left(rank); },
       [this](std::uint32_t entry) { return abort_.is_set() || entries_.is_held_for_long(entry); });

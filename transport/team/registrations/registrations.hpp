@@ -57,9 +57,9 @@ class Registrations final : public SegmentObserver {
   ~Registrations();
 
   /// Asks all others to open the segment of `address`, memory of a local member that a call exposes; `wait`
-  /// waits until they have. Returns false if it cannot be exposed: it is not the allocator's, is not aligned
-  /// to 16 bytes on a GPU, or there is no room. If `is_captured`, graphs may use it for as long as it is not
-  /// freed.
+  /// waits until they have. Returns false if it cannot be exposed: it is neither the allocator's nor
+  /// registered, is not aligned to 16 bytes on a GPU, or there is no room. If `is_captured`, graphs may use
+  /// it for as long as it is not freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
   /// Asks all others to open the segment of `address`, if possible: memory of a local member that receives in
@@ -107,6 +107,9 @@ class Registrations final : public SegmentObserver {
   /// Returns a passing hold while others have to close the segment; a lasting one if one of them closes
   /// nothing for now, or if the team has been ended, as nobody knows what the others do then.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
+  /// Returns a passing hold also while a call of this rank that uses the memory is under way. Captured calls
+  /// that use it count as gone.
+  [[nodiscard]] Hold let_go(const std::byte* address) noexcept override;
 
  private:
   using Segment = RegisteredSegment;
@@ -129,6 +132,10 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] bool stays_open() const;
   /// Retires the segment, which no work uses any more, unless it stays open. Returns true if it does.
   [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
+  /// Returns true if a call or batch of this rank that uses the segment is under way.
+  [[nodiscard]] bool is_in_use(const Segment& segment) const noexcept;
+  /// Returns what keeps a segment, whose entry has been closed, from being freed.
+  [[nodiscard]] Hold hold_of_retired(const std::byte* address) noexcept;
   void stop_observing() noexcept;
 
   Runtime& runtime_;

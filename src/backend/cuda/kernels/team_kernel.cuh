@@ -182,14 +182,16 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const bool puts = shape.puts.tile_count != 0;
   const bool exposes = task.exposed_count != 0 && blockIdx.x == 0;
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
-  const bool is_first_warp = threadIdx.x < warp_lanes;
+  const std::uint32_t warp = threadIdx.x / warp_lanes;
+  const bool is_first_warp = warp == 0;
+  // The fence lets readers of the lines of `expose` see what the kernels before have written. While the first
+  // warp is in it, another one, if there is one, finds out whether there is room.
+  if (exposes && is_first_warp) TeamPart::fence();
+  const bool checks_credit = blockDim.x > warp_lanes ? warp == 1 : is_first_warp;
   const TeamState state = load_state(task.counters);
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
-  const SlotCredit credit(task, own, is_first_warp && (puts || exposes));
-  // The fence lets readers of the lines of `expose` see what the kernels before have written. It is here, and
-  // not right before these lines, so that its time and that of the loads above are one.
-  if (exposes && is_first_warp) part.fence();
+  const SlotCredit credit(task, own, checks_credit && (puts || exposes));
   bool gave_up = state.gave_up;
   if (blockIdx.x == 0 && threadIdx.x == 0 && !gave_up) part.note_call();
   const std::uint64_t shift = task.layout.slot_shift(part.round());
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   };
 
   if (puts) {
-    if (is_first_warp) gave_up = !credit.wait(part.round(), gave_up);
+    if (checks_credit) gave_up = !credit.wait(part.round(), gave_up);
     if (block_gives_up(gave_up, task.counters)) return;
     for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
                                [&](const auto& view, const auto& entry, auto tile, auto lane) {
@@ -211,14 +213,17 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
                                });
     __syncthreads();
     if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) end_first_half();
-  } else if (is_first_warp && blockIdx.x == 0) {
+  } else if (blockIdx.x == 0) {
     // Nothing is put: whatever the readers wait for, the stream has done before.
     if (exposes) {
-      gave_up = !credit.wait(part.round(), gave_up);
+      if (checks_credit) gave_up = !credit.wait(part.round(), gave_up);
+      gave_up = __syncthreads_or(gave_up ? 1 : 0) != 0;
       if (gave_up && threadIdx.x == 0) give_up(task.counters);
-      if (!gave_up) part.expose(shift);
     }
-    if (!gave_up) end_first_half();
+    if (is_first_warp && !gave_up) {
+      if (exposes) part.expose(shift);
+      end_first_half();
+    }
   }
   if (!has_second_half) return;
 

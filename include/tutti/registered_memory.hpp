@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/export.hpp"
+
+#include <cstddef>
+#include <memory>
+
+/// Registers device memory of other origin, such as `cudaMalloc`'s, so that collectives use it in place.
+namespace tutti {
+
+class RegisteredRange;
+
+/// A registration of memory, which ends with this object. Movable; empty after a move.
+class TUTTI_EXPORT MemoryRegistration {
+ public:
+  MemoryRegistration() noexcept;
+  MemoryRegistration(MemoryRegistration&& other) noexcept;
+  MemoryRegistration& operator=(MemoryRegistration&& other) noexcept;
+  MemoryRegistration(const MemoryRegistration&) = delete;
+  MemoryRegistration& operator=(const MemoryRegistration&) = delete;
+  /// Ends the registration as `release` does, but in any case; where that would throw, writes the reason to
+  /// the log.
+  ~MemoryRegistration();
+
+  /// Ends the registration, after which the memory may be freed. Waits until the calls of this process's
+  /// communicators that use the memory are over and no other process has it open: others close it as soon as
+  /// they have no calls under way, of any communicator. So the best place is behind the end of the
+  /// communicators that have used it, or where no rank makes calls; a rank that waits in a call for this one
+  /// closes nothing. Work of collectives of one process must be over, and graphs and persistent calls that
+  /// use the memory gone. Does nothing if this object is empty.
+  ///
+  /// Throws Error(timeout) if another process does not close the memory for a second, because it waits in a
+  /// call, or a communicator has ended by a fault: the memory stays registered, and may be released later.
+  /// Throws Error(invalid_argument) if the memory has been freed; the registration is over then.
+  void release();
+
+  /// Returns the address that was registered; nullptr if this object is empty.
+  [[nodiscard]] void* data() const noexcept;
+  /// Returns the number of bytes that were registered.
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  explicit operator bool() const noexcept { return range_ != nullptr; }
+
+ private:
+  friend TUTTI_EXPORT MemoryRegistration register_memory(void* pointer, std::size_t bytes);
+  explicit MemoryRegistration(std::unique_ptr<RegisteredRange> range) noexcept;
+  std::unique_ptr<RegisteredRange> range_;
+};
+
+/// Registers `bytes` bytes of a device's memory from `pointer` on, which the program has allocated itself, as
+/// by `cudaMalloc`: until the registration ends, collectives of one process and communicators use the memory
+/// in place, as they do tutti's own. Without it, a communicator copies large operands of other origin before
+/// the call and after it. Tensors over the memory are made by `Tensor(TensorView(...))`.
+///
+/// A registration is a matter of this process alone: it is neither collective nor of one communicator, other
+/// ranks need not register theirs, and calls may mix. Other processes open the allocation around `pointer`,
+/// all of it, in the first call that needs it; that call waits for them. On GPUs, operands must begin at a
+/// multiple of 16 bytes to be used in place.
+///
+/// Thread-safe. Takes some microseconds. Throws Error(invalid_argument) if the range is empty, is not within
+/// one allocation of a device, is tutti's own memory already, or overlaps one that is registered;
+/// Error(unsupported) if other processes cannot open such memory (memory of the driver's virtual memory
+/// interface, of `cudaMallocAsync` or `cudaMallocManaged`, or opened from another process), and in a child
+/// that was forked off.
+[[nodiscard]] TUTTI_EXPORT MemoryRegistration register_memory(void* pointer, std::size_t bytes);
+
+}  // namespace tutti

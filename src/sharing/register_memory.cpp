@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/allocators.hpp"
+#include "base/fork_mark.hpp"
+#include "device/runtime.hpp"
+#include "settings/log.hpp"
+#include "tutti/error.hpp"
+#include "tutti/registered_memory.hpp"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+using Allocation = RegisteredMemory::Allocation;
+
+/// A registered range, in the list of the runtime.
+class RegisteredRange {
+ public:
+  RegisteredRange(Runtime& runtime, std::byte* begin, std::size_t bytes, const Allocation& allocation)
+      : runtime_(runtime), begin_(begin), bytes_(bytes), allocation_(allocation) {
+    const std::optional<const std::byte*> other = registered().add(begin, {bytes, allocation});
+    if (!other) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("register_memory: {} bytes from {} overlap the registration that begins at {}, "
+                            "expected memory that is not registered",
+                            bytes, fmt::ptr(begin), fmt::ptr(*other)));
+  }
+  RegisteredRange(const RegisteredRange&) = delete;
+  RegisteredRange& operator=(const RegisteredRange&) = delete;
+  ~RegisteredRange() = default;
+
+  [[nodiscard]] std::byte* begin() const noexcept { return begin_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool is_in_child() const noexcept { return fork_mark_.is_in_child(); }
+
+  /// Takes the range off the list. Throws Error(timeout) if somebody does not close its memory.
+  void remove(RegisteredMemory::IfHeld if_held) {
+    if (registered().remove(begin_, if_held)) return;
+    throw Error(
+        ErrorCode::timeout,
+        fmt::format("MemoryRegistration: another process has the memory at {} of device {} open and has "
+                    "not closed it for a second{}",
+                    fmt::ptr(begin_), allocation_.device,
+                    if_held == RegisteredMemory::IfHeld::keep ? "; it stays registered"
+                                                              : "; it must not be freed before"));
+  }
+  /// Throws Error(invalid_argument) if the memory has been freed.
+  void require_allocated() const {
+    const backend::PointerInfo now = runtime_.backend().pointer_info(begin_);
+    if (now.base == allocation_.address && now.bytes == allocation_.bytes) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("MemoryRegistration: the memory at {} of device {} was freed while it was "
+                            "registered, expected it to be released first",
+                            fmt::ptr(begin_), allocation_.device));
+  }
+
+ private:
+  [[nodiscard]] RegisteredMemory& registered() const { return runtime_.part<Allocators>().registered(); }
+
+  Runtime& runtime_;
+  const ForkMark fork_mark_;
+  std::byte* const begin_;
+  const std::size_t bytes_;
+  const Allocation allocation_;
+};
+
+namespace {
+
+/// Returns the device's allocation that the range is in.
+Allocation allocation_around(Runtime& runtime, std::byte* begin, std::size_t bytes) {
+  const backend::PointerInfo info = runtime.backend().pointer_info(begin);
+  if (info.kind != backend::MemoryKind::device || info.base == nullptr) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("register_memory: pointer is {}, expected an address in an allocation of a device",
+                    fmt::ptr(begin)));
+  }
+  const auto offset = static_cast<std::size_t>(begin - info.base);
+  if (bytes > info.bytes - offset) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("register_memory: bytes is {}, but the allocation ends {} bytes behind pointer",
+                            bytes, info.bytes - offset));
+  }
+  return {begin - offset, info.bytes, info.device};
+}
+
+/// Throws Error(unsupported) unless other processes can open the allocation.
+void require_shareable(Runtime& runtime, const Allocation& allocation) {
+  try {
+    static_cast<void>(
+        runtime.backend().share_device_memory(allocation.device, allocation.address, Audience::anyone));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("register_memory: pointer is in an allocation that others cannot open, expected "
+                            "memory as cudaMalloc gives it: {}",
+                            error.what()));
+  }
+}
+
+}  // namespace
+
+MemoryRegistration::MemoryRegistration() noexcept = default;
+MemoryRegistration::MemoryRegistration(std::unique_ptr<RegisteredRange> range) noexcept
+    : range_(std::move(range)) {}
+MemoryRegistration::MemoryRegistration(MemoryRegistration&& other) noexcept = default;
+
+MemoryRegistration& MemoryRegistration::operator=(MemoryRegistration&& other) noexcept {
+  MemoryRegistration taken(std::move(other));
+  range_.swap(taken.range_);
+  return *this;
+}
+
+MemoryRegistration::~MemoryRegistration() {
+  if (range_ == nullptr || range_->is_in_child()) return;
+  try {
+    range_->remove(RegisteredMemory::IfHeld::drop);
+    range_->require_allocated();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+void MemoryRegistration::release() {
+  if (range_ == nullptr) return;
+  if (!range_->is_in_child()) {
+    range_->remove(RegisteredMemory::IfHeld::keep);
+    const std::unique_ptr<RegisteredRange> removed = std::move(range_);
+    removed->require_allocated();
+  }
+  range_.reset();
+}
+
+void* MemoryRegistration::data() const noexcept {
+  return range_ == nullptr ? nullptr : range_->begin();
+}
+
+std::size_t MemoryRegistration::bytes() const noexcept {
+  return range_ == nullptr ? 0 : range_->bytes();
+}
+
+MemoryRegistration register_memory(void* pointer, std::size_t bytes) {
+  Runtime& runtime = Runtime::get();
+  auto* const begin = static_cast<std::byte*>(pointer);
+  if (pointer == nullptr || bytes == 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("register_memory: pointer is {} and bytes {}, expected memory of at least one byte",
+                    pointer, bytes));
+  }
+  const Allocation allocation = allocation_around(runtime, begin, bytes);
+  auto& allocators = runtime.part<Allocators>();
+  if (allocators.of(allocation.device).segment_of(begin).address != nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("register_memory: pointer is {}, tutti's own memory, which needs no registration",
+                            pointer));
+  }
+  require_shareable(runtime, allocation);
+  return MemoryRegistration(std::make_unique<RegisteredRange>(runtime, begin, bytes, allocation));
+}
+
+}  // namespace tutti
