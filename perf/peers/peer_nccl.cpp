@@ -4,7 +4,7 @@
 #include "perf/peers/nccl_defects.hpp"
 #include "perf/peers/nccl_memory.hpp"
 #include "perf/peers/peer.hpp"
-#include "perf/processes/usage_error.hpp"
+#include "perf/processes/failure.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
