@@ -4,10 +4,8 @@
 #include "perf/options/options.hpp"
 #include "perf/processes/exit_status.hpp"
 #include "perf/processes/processes.hpp"
-#include "perf/report/explain_operation.hpp"
-#include "perf/report/guarded.hpp"
 #include "perf/report/output.hpp"
-#include "perf/report/show_topology.hpp"
+#include "perf/report/show.hpp"
 
 #include <cfenv>
 #include <cstdlib>

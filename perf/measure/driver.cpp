@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/driver.hpp"
 
-#include "perf/measure/buffer_sets.hpp"
 #include "perf/measure/measurer.hpp"
 #include "perf/options/cases.hpp"
 #include "perf/processes/interrupt.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/measure/baseline.hpp"
 #include "perf/options/options.hpp"
+#include "perf/report/baseline.hpp"
 #include "perf/session/job.hpp"
 #include "perf/session/provenance.hpp"
 #include "perf/session/timing.hpp"

@@ -2,10 +2,14 @@
 #include "perf/operations/operation.hpp"
 
 #include "perf/operations/sizes.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
@@ -16,6 +20,10 @@ constexpr int tensors_of_a_sweep = 16;
 void append(Lists& lists, std::size_t list, const Tensor& tensor) {
   if (lists.size() <= list) lists.resize(list + 1);
   lists[list].push_back(tensor);
+}
+
+Tensor part_of(const Tensor& whole, const OutputPart& piece) {
+  return piece.length ? whole.narrow(0, piece.start, *piece.length) : whole;
 }
 
 /// What stays of a name however it is written: of all_reduce_perf, AllReduce and all-reduce, allreduce.
@@ -57,36 +65,13 @@ void Call::add_input(std::size_t list, const Tensor& tensor, const Content& cont
   input_buffers.push_back({tensor, content});
 }
 
-void Call::add_output(std::size_t list, const Tensor& tensor, const Content& content) {
-  add_aliasing_output(list, tensor, content);
-  slots_.back().poisonable = true;
-  poisonable.push_back({tensor, content});
-}
-
-void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content) {
+void Call::add_output(std::size_t list, const Tensor& tensor, const std::vector<OutputPart>& pieces,
+                      bool is_input) {
   append(outputs, list, tensor);
-  output_buffers.push_back({tensor, content});
-  slots_.push_back({.list = list, .index = outputs[list].size() - 1});
-}
-
-void Call::add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
-                                bool is_input) {
-  append(outputs, list, tensor);
-  for (const Buffer& piece : pieces) {
-    output_buffers.push_back(piece);
-    if (!is_input) poisonable.push_back(piece);
-  }
-}
-
-void Call::expect_output_in_pieces(std::size_t list,
-                                   const std::vector<std::pair<Content, std::int64_t>>& pieces) {
-  append(outputs, list, Tensor());
-  std::int64_t start = 0;
-  for (const auto& [content, length] : pieces) {
-    output_buffers.push_back({Tensor(), content});
-    poisonable.push_back({Tensor(), content});
-    slots_.push_back({list, outputs[list].size() - 1, true, start, length});
-    start += length;
+  for (const OutputPart& piece : pieces) {
+    slots_.push_back({list, outputs[list].size() - 1, !is_input, piece});
+    output_buffers.push_back({tensor.defined() ? part_of(tensor, piece) : Tensor(), piece.content});
+    if (!is_input) poisonable.push_back(output_buffers.back());
   }
 }
 
@@ -95,8 +80,7 @@ void Call::set_outputs(Lists results) {
   std::size_t next_poisonable = 0;
   for (std::size_t buffer = 0; buffer < slots_.size(); ++buffer) {
     const Slot& slot = slots_[buffer];
-    const Tensor& whole = outputs[slot.list][slot.index];
-    output_buffers[buffer].tensor = slot.length ? whole.narrow(0, slot.start, *slot.length) : whole;
+    output_buffers[buffer].tensor = part_of(outputs[slot.list][slot.index], slot.piece);
     if (slot.poisonable) poisonable[next_poisonable++].tensor = output_buffers[buffer].tensor;
   }
 }
@@ -120,6 +104,25 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
   return specs;
 }
 
+Lists Operation::run_returning(const Call& call, const Case& what) const {
+  if (row_.run_returning == nullptr)
+    throw Error(ErrorCode::unsupported, fmt::format("{} returns no new tensors", name()));
+  return row_.run_returning(call, what);
+}
+
+PersistentCollective Operation::bind(const Call& call, const Case& what) const {
+  if (needs_communicator_)
+    return what.members.communicator->persistent([this, call, what] { run(call, what); });
+  if (row_.bind == nullptr)
+    throw Error(ErrorCode::unsupported, fmt::format("{} has no persistent form", name()));
+  return row_.bind(call, what);
+}
+
+bool Operation::has(Placement placement) const {
+  if (placement == Placement::out_of_place) return true;
+  return placement == Placement::in_place ? row_.has_in_place : row_.run_returning != nullptr;
+}
+
 double Operation::bus_factor(int members) const {
   if (!collective()) return 1.0;
   // Unequal parts are as long as 1, 2, …, n units. Of such a gathered whole, the member with one unit
@@ -136,30 +139,34 @@ bool Operation::divides_evenly() const {
   return collective() && moves_parts(*collective()) && !has_unequal_parts() && !traits().has_root;
 }
 
+std::vector<Operation> operations_of(std::span<const OperationRow> rows, bool needs_communicator) {
+  std::vector<Operation> all;
+  for (const OperationRow& row : rows) all.emplace_back(row, needs_communicator);
+  return all;
+}
+
 std::span<const Operation* const> collective_operations(Mode mode) {
-  static const std::vector<const Operation*> of_one_process = [] {
-    std::vector<const Operation*> all{&operations::broadcast(),  &operations::broadcast_coalesced(),
-                                      &operations::reduce_add(), &operations::reduce_add_coalesced(),
-                                      &operations::scatter(),    &operations::gather()};
-    for (const Operation* const operation : operations::of_communicators()) {
-      const auto has_its_name = [&](const Operation* other) { return other->name() == operation->name(); };
-      if (std::ranges::none_of(all, has_its_name)) all.push_back(operation);
-    }
-    all.push_back(&operations::barrier());
+  static const std::vector<const Operation*> of_ranks = [] {
+    std::vector<const Operation*> all;
+    for (const Operation& operation : operations_of_communicators()) all.push_back(&operation);
     return all;
   }();
-  static const std::vector<const Operation*> of_ranks = [] {
-    const auto collectives = operations::of_communicators();
-    std::vector<const Operation*> all(collectives.begin(), collectives.end());
-    all.push_back(&operations::messages_around());
-    all.push_back(&operations::barrier());
+  static const std::vector<const Operation*> of_one_process = [] {
+    std::vector<const Operation*> all;
+    for (const Operation& operation : operations_of_one_process()) {
+      if (!operation.is_copy()) all.push_back(&operation);
+    }
+    for (const Operation* const operation : of_ranks) {
+      const auto has_its_name = [&](const Operation* other) { return other->name() == operation->name(); };
+      if (!operation->goes_around() && std::ranges::none_of(all, has_its_name)) all.push_back(operation);
+    }
     return all;
   }();
   return mode == Mode::ranks ? of_ranks : of_one_process;
 }
 
 const Operation& copy_operation() {
-  return operations::sendrecv();
+  return operations_of_one_process().back();
 }
 
 const Operation* find_operation(std::string_view name, Mode mode) {

@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 /// The operations tutti-perf knows, behind one small interface over which everything is measured.
@@ -26,6 +25,14 @@ struct Buffer {
 /// Tensors as the collectives take and return them: of a coalesced operation one list per local member,
 /// otherwise one list.
 using Lists = std::vector<std::vector<Tensor>>;
+
+/// What an output must hold from one place on: elements `start` to `start + length - 1` of the flat tensor;
+/// without a length, all of it.
+struct OutputPart {
+  Content content;
+  std::int64_t start = 0;
+  std::optional<std::int64_t> length{};
+};
 
 /// One call with this process's buffers, ready to be made many times.
 struct Call {
@@ -50,19 +57,14 @@ struct Call {
   ReduceKind reduce_kind = ReduceKind::sum;
   bool repeatable = true;  ///< making the call again leaves the outputs as they are
 
+  /// What a reduction is told.
+  [[nodiscard]] ReduceOp operation() const { return operation_of(reduce_kind); }
+
   void add_input(std::size_t list, const Tensor& tensor, const Content& content);
-  void add_output(std::size_t list, const Tensor& tensor, const Content& content);
-  /// An output that is an input: not poisoned.
-  void add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content);
-  /// An output whose pieces have values of their own, which are given as buffers. Those that are inputs are
-  /// not poisoned. It cannot be one that the call returns.
-  void add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
-                            bool is_input);
-  /// An output that the call will return.
-  void expect_output(std::size_t list, const Content& content) { add_output(list, Tensor(), content); }
-  /// One that it will return, flat, with values of their own in pieces of these lengths: first a piece's
-  /// values, then their number.
-  void expect_output_in_pieces(std::size_t list, const std::vector<std::pair<Content, std::int64_t>>& pieces);
+  /// Adds an output of list `list`, or one that the call will return: without a tensor. What is an input, too
+  /// (`is_input`), is not poisoned.
+  void add_output(std::size_t list, const Tensor& tensor, const std::vector<OutputPart>& pieces,
+                  bool is_input = false);
   /// Takes what the call returned, list by list like `outputs`, as the outputs to check and to poison.
   void set_outputs(Lists results);
   /// Lets go of what `set_outputs` took.
@@ -74,48 +76,57 @@ struct Call {
     std::size_t list = 0;
     std::size_t index = 0;
     bool poisonable = false;
-    std::int64_t start = 0;
-    std::optional<std::int64_t> length{};  ///< of a piece that starts there; nothing: all of it
+    OutputPart piece;
   };
   std::vector<Slot> slots_;
+};
+
+/// What tells one operation from another. Of the forms that return new tensors, lists are like
+/// `Call::outputs`.
+struct OperationRow {
+  std::string_view name;
+  std::optional<CollectiveForm>
+      form;  ///< the library's collective that it calls; none for copies and messages
+  bool has_in_place = false;
+  void (*run)(const Call&, const Case&) = nullptr;
+  Lists (*run_returning)(const Call&, const Case&) = nullptr;  ///< nullptr: there is no such form
+  /// nullptr: there is no such form, or it is a communicator's, which has one for all calls.
+  PersistentCollective (*bind)(const Call&, const Case&) = nullptr;
+  bool has_unequal_parts = false;
 };
 
 /// One operation: makes the buffers of a case, and makes the call. Stateless.
 class Operation {
  public:
-  Operation() = default;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-  virtual ~Operation() = default;
+  /// `needs_communicator`: it is a communicator's, `Members::communicator`.
+  Operation(const OperationRow& row, bool needs_communicator)
+      : row_(row), needs_communicator_(needs_communicator) {}
 
-  [[nodiscard]] virtual std::string_view name() const = 0;
-  /// The library's collective that it calls; nothing for copies and messages.
-  [[nodiscard]] virtual std::optional<CollectiveForm> form() const = 0;
+  [[nodiscard]] std::string_view name() const { return row_.name; }
   [[nodiscard]] std::optional<Collective> collective() const {
-    return form() ? std::optional(form()->collective) : std::nullopt;
+    return row_.form ? std::optional(row_.form->collective) : std::nullopt;
   }
-  [[nodiscard]] bool is_coalesced() const { return form() && form()->takes_lists; }
-  /// Whether it is a communicator's, `Members::communicator`.
-  [[nodiscard]] virtual bool needs_communicator() const { return false; }
+  [[nodiscard]] bool is_coalesced() const { return row_.form && row_.form->takes_lists; }
+  [[nodiscard]] bool needs_communicator() const { return needs_communicator_; }
   /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that must
   /// cross the link of the member with most to send or to receive.
   [[nodiscard]] double bus_factor(int members) const;
 
   /// Allocates the buffers of one call; their contents are unspecified.
-  [[nodiscard]] virtual Call prepare(const Case& what, Placement placement) const = 0;
+  [[nodiscard]] Call prepare(const Case& what, Placement placement) const;
   /// Enqueues the call, into its outputs, on the current streams.
-  virtual void run(const Call& call, const Case& what) const = 0;
+  void run(const Call& call, const Case& what) const { row_.run(call, what); }
   /// Enqueues the form of the call that returns new tensors. Throws Error(unsupported) where there is none.
-  [[nodiscard]] virtual Lists run_returning(const Call& call, const Case& what) const = 0;
+  [[nodiscard]] Lists run_returning(const Call& call, const Case& what) const;
   /// Binds the call for repeated launches. Throws Error(unsupported) where there is no such form.
-  [[nodiscard]] virtual PersistentCollective bind(const Call& call, const Case& what) const = 0;
+  [[nodiscard]] PersistentCollective bind(const Call& call, const Case& what) const;
   /// Whether the operation has that form.
-  [[nodiscard]] virtual bool has([[maybe_unused]] Placement placement) const { return true; }
+  [[nodiscard]] bool has(Placement placement) const;
 
   /// Whether it copies from one device of this process to another: no collective.
-  [[nodiscard]] virtual bool is_copy() const { return false; }
+  [[nodiscard]] bool is_copy() const { return !row_.form && !needs_communicator_; }
   /// Whether each member sends to the next one and receives from the one before: no collective.
-  [[nodiscard]] virtual bool goes_around() const { return false; }
+  [[nodiscard]] bool goes_around() const { return !row_.form && needs_communicator_; }
   /// Of a collective.
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective().value()); }
   [[nodiscard]] bool is(Collective other) const { return collective() == other; }
@@ -125,9 +136,13 @@ class Operation {
   /// Whether there are tensors, and so sizes.
   [[nodiscard]] bool moves_tensors() const { return !collective() || tutti::moves_tensors(*collective()); }
   /// Whether members' parts differ in length.
-  [[nodiscard]] virtual bool has_unequal_parts() const { return false; }
+  [[nodiscard]] bool has_unequal_parts() const { return row_.has_unequal_parts; }
   /// Whether each tensor of the payload has the same number of elements for every member.
   [[nodiscard]] bool divides_evenly() const;
+
+ private:
+  OperationRow row_;
+  bool needs_communicator_;
 };
 
 /// Whether one process drives all devices, or several have some each.
@@ -145,20 +160,13 @@ enum class Mode : std::uint8_t { single_process, ranks };
 /// The shapes of a case's payload, all with an element type: one tensor, or a coalesced list.
 [[nodiscard]] std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced);
 
-/// The groups of operations, one per source file.
-namespace operations {
-[[nodiscard]] const Operation& broadcast();
-[[nodiscard]] const Operation& broadcast_coalesced();
-[[nodiscard]] const Operation& reduce_add();
-[[nodiscard]] const Operation& reduce_add_coalesced();
-[[nodiscard]] const Operation& scatter();
-[[nodiscard]] const Operation& gather();
-[[nodiscard]] const Operation& sendrecv();
-/// All collectives of a communicator that move tensors.
-[[nodiscard]] std::span<const Operation* const> of_communicators();
-/// Called sendrecv, too: a communicator's messages, which go from each member to the next one.
-[[nodiscard]] const Operation& messages_around();
-[[nodiscard]] const Operation& barrier();
-}  // namespace operations
+/// The rows of a table as operations.
+[[nodiscard]] std::vector<Operation> operations_of(std::span<const OperationRow> rows,
+                                                   bool needs_communicator);
+/// The tables of operations, one per source file: as methods of communicators, in the order they are
+/// measured, of which the last two are messages from each member to the next one and barriers; and as free
+/// functions, of which the last one is the copy.
+[[nodiscard]] std::span<const Operation> operations_of_communicators();
+[[nodiscard]] std::span<const Operation> operations_of_one_process();
 
 }  // namespace tutti::perf

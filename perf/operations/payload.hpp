@@ -9,19 +9,24 @@
 /// How a payload is cut into parts, one for each member.
 namespace tutti::perf {
 
-/// Whether members have parts of one length, or of lengths from 1 to n, times as much as makes up the
-/// payload: some are empty where there is little.
-enum class Parts : std::uint8_t { equal, unequal };
+enum class Parts : std::uint8_t {
+  equal,    ///< of one length, of the flat tensor
+  unequal,  ///< of lengths from 1 to n, times as much as makes up the flat tensor: some are empty if it is
+            ///< short
+  chunks,   ///< along the last dimension: the last ones are smaller, or empty
+  none,     ///< the tensor stays whole
+};
 
-/// A tensor of the payload, flat, as parts of all members.
+/// A tensor of the payload, as parts of all members.
 class Payload {
  public:
   Payload(int members, Parts parts, const TensorSpec& tensor);
-  /// One-dimensional.
+  /// What is cut. One-dimensional if parts are of a flat tensor.
   [[nodiscard]] const TensorSpec& whole() const { return whole_; }
-  [[nodiscard]] std::int64_t elements() const { return whole_.sizes.front(); }
-  [[nodiscard]] TensorSpec part(int index) const { return {{size(index)}, whole_.dtype}; }
-  /// The first element of the part.
+  /// How much there is to cut: of the flat tensor its elements, else the size of its last dimension.
+  [[nodiscard]] std::int64_t length() const { return whole_.sizes.empty() ? 1 : whole_.sizes.back(); }
+  [[nodiscard]] TensorSpec part(int index) const;
+  /// Where the part begins.
   [[nodiscard]] std::int64_t start(int index) const;
   [[nodiscard]] std::int64_t size(int index) const { return start(index + 1) - start(index); }
   [[nodiscard]] std::vector<std::int64_t> sizes() const;
@@ -33,12 +38,5 @@ class Payload {
   Parts parts_;
   TensorSpec whole_;
 };
-
-/// One member's chunk of a dimension: the last ones are smaller, or empty.
-struct Chunk {
-  std::int64_t start = 0;
-  std::int64_t length = 0;
-};
-[[nodiscard]] Chunk chunk_of(std::int64_t size, int index, int count);
 
 }  // namespace tutti::perf

@@ -1,23 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/operations/tensor_lists.hpp"
 
-#include "perf/operations/element_types.hpp"
 #include "perf/operations/sizes.hpp"
-#include "perf/options/named_file.hpp"
-#include "perf/processes/usage_error.hpp"
+#include "perf/processes/failure.hpp"
+#include "perf/report/files.hpp"
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <optional>
 #include <sstream>
+#include <string>
 #include <variant>
 
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
+
+struct TypeAlias {
+  std::string_view text;
+  DType dtype;
+};
+/// Names that the library itself does not take.
+constexpr TypeAlias type_aliases[] = {
+    {"fp16", DType::float16},         {"fp32", DType::float32},         {"fp64", DType::float64},
+    {"bfloat", DType::bfloat16},      {"single", DType::float32},       {"char", DType::int8},
+    {"byte", DType::uint8},           {"short", DType::int16},          {"long", DType::int64},
+    {"boolean", DType::boolean},      {"fp8e4m3", DType::float8_e4m3},  {"fp8e5m2", DType::float8_e5m2},
+    {"fp8_e4m3", DType::float8_e4m3}, {"fp8_e5m2", DType::float8_e5m2},
+};
+
+std::optional<DType> known(const std::string& text) {
+  const auto* const alias = std::ranges::find(type_aliases, text, &TypeAlias::text);
+  if (alias != std::ranges::end(type_aliases)) return alias->dtype;
+  try {
+    return parse_dtype(text);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 constexpr std::size_t most_tensors = 1'000'000;
 
@@ -102,6 +126,14 @@ std::vector<TensorSpec> parse_named(const std::string& text) {
 }
 
 }  // namespace
+
+DType parse_element_type(std::string_view text, std::string_view where) {
+  if (const std::optional<DType> dtype = known(in_small_letters(text))) return *dtype;
+  std::string expected;
+  for (const DType dtype : all_dtypes)
+    expected += fmt::format("{}{}", expected.empty() ? "" : ", ", name_of(dtype));
+  throw UsageError(fmt::format("{}: '{}' is not an element type: expected {}", where, text, expected));
+}
 
 std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name) {
   std::vector<TensorSpec> tensors;

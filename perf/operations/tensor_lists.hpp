@@ -13,6 +13,10 @@
 /// Lists of tensor shapes for the coalesced operations.
 namespace tutti::perf {
 
+/// Takes what the library does, and the names of other libraries. Throws UsageError, a sentence that begins
+/// with `where` and names all types there are.
+[[nodiscard]] DType parse_element_type(std::string_view text, std::string_view where);
+
 struct TensorSpec {
   std::vector<std::int64_t> sizes;  ///< empty: a scalar
   std::optional<DType> dtype;       ///< nothing: the run's element type (-d)

@@ -4,9 +4,15 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::perf {
+
+/// Breaks `text` between words into lines of at most 80 letters; a longer word has a longer line.
+/// Neighbouring lines are one paragraph, except those that begin with two spaces: each of these stays a line
+/// of its own, and if it is too long, goes on below its last column.
+[[nodiscard]] std::string wrapped(std::string_view text);
 
 /// The command line as typed: only words, no meaning yet.
 struct TypedOptions {

@@ -2,15 +2,92 @@
 #include "perf/peers/nccl_calls.hpp"
 
 #include "perf/operations/reductions.hpp"
-#include "perf/peers/nccl_types.hpp"
 #include "tutti/error.hpp"
+#include "tutti/float_types.hpp"
 
+#include <array>
+#include <cstring>
 #include <optional>
 
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
+
+/// What NCCL sums: the type, and how many of them make an element.
+struct SummedType {
+  ncclDataType_t type;
+  std::size_t per_element;
+};
+/// Nothing where it sums no such elements.
+std::optional<SummedType> summed_type(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return SummedType{ncclFloat16, 1};
+    case DType::bfloat16:
+      return SummedType{ncclBfloat16, 1};
+    case DType::float32:
+      return SummedType{ncclFloat32, 1};
+    case DType::float64:
+      return SummedType{ncclFloat64, 1};
+    case DType::int8:
+      return SummedType{ncclInt8, 1};
+    case DType::uint8:
+      return SummedType{ncclUint8, 1};
+    case DType::int32:
+      return SummedType{ncclInt32, 1};
+    case DType::int64:
+      return SummedType{ncclInt64, 1};
+    case DType::complex64:
+      return SummedType{ncclFloat32, 2};
+    case DType::complex128:
+      return SummedType{ncclFloat64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Nothing where NCCL has none, or one that is made for each communicator.
+std::optional<ncclRedOp_t> own_operation_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum:
+      return ncclSum;
+    case ReduceKind::avg:
+      return ncclAvg;
+    case ReduceKind::min:
+      return ncclMin;
+    case ReduceKind::max:
+      return ncclMax;
+    case ReduceKind::prod:
+      return ncclProd;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// What inputs are multiplied with, as one of their elements.
+std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
+  std::array<std::byte, sizeof(double)> element{};
+  const auto put = [&element](auto value) { std::memcpy(element.data(), &value, sizeof value); };
+  switch (type) {
+    case ncclFloat16:
+      put(Float16(static_cast<float>(premul_factor)));
+      break;
+    case ncclBfloat16:
+      put(BFloat16(static_cast<float>(premul_factor)));
+      break;
+    case ncclFloat32:
+      put(static_cast<float>(premul_factor));
+      break;
+    case ncclFloat64:
+      put(static_cast<double>(premul_factor));
+      break;
+    default:
+      put(static_cast<std::int64_t>(premul_factor));  // its first bytes are every shorter integer's
+      break;
+  }
+  return element;
+}
 
 /// A tensor as NCCL sums it.
 struct Summand {
@@ -164,24 +241,35 @@ void NcclCalls::pass_on(const Part& part) const {
   receive(bytes_of(out), out.nbytes(), part.local, members_.before(member));
 }
 
-void NcclCalls::exchange(const Part& part) const {
-  const Call& call = part.call;
-  const Tensor& input = part.each(call.inputs);
-  const Tensor& out = part.each(call.outputs);
-  std::size_t sent = 0;
-  std::size_t received = 0;
-  for (std::size_t member = 0; member < static_cast<std::size_t>(members_.count); ++member) {
-    const auto bytes_of_part = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
-      if (sizes.empty()) return input.nbytes() / static_cast<std::size_t>(members_.count);
-      return static_cast<std::size_t>(sizes[part.local][member]) * size_of(input.dtype());
-    };
-    const std::size_t to = bytes_of_part(call.input_sizes);
-    const std::size_t from = bytes_of_part(call.out_sizes);
-    send(bytes_of(input) + sent, to, part.local, static_cast<int>(member));
-    receive(bytes_of(out) + received, from, part.local, static_cast<int>(member));
-    sent += to;
-    received += from;
+void NcclCalls::send_parts(const Tensor& whole, const std::vector<std::size_t>& bytes,
+                           std::size_t local) const {
+  const std::byte* place = bytes_of(whole);
+  for (std::size_t member = 0; member < bytes.size(); ++member) {
+    send(place, bytes[member], local, static_cast<int>(member));
+    place += bytes[member];
   }
+}
+
+void NcclCalls::receive_parts(const Tensor& whole, const std::vector<std::size_t>& bytes,
+                              std::size_t local) const {
+  std::byte* place = bytes_of(whole);
+  for (std::size_t member = 0; member < bytes.size(); ++member) {
+    receive(place, bytes[member], local, static_cast<int>(member));
+    place += bytes[member];
+  }
+}
+
+void NcclCalls::exchange(const Part& part) const {
+  const Tensor& input = part.each(part.call.inputs);
+  const auto members = static_cast<std::size_t>(members_.count);
+  const auto bytes_of_parts = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
+    std::vector<std::size_t> bytes(members, input.nbytes() / members);
+    for (std::size_t member = 0; member < members && !sizes.empty(); ++member)
+      bytes[member] = static_cast<std::size_t>(sizes[part.local][member]) * size_of(input.dtype());
+    return bytes;
+  };
+  send_parts(input, bytes_of_parts(part.call.input_sizes), part.local);
+  receive_parts(part.each(part.call.outputs), bytes_of_parts(part.call.out_sizes), part.local);
 }
 
 void NcclCalls::gather_unequal(const Part& part) const {
@@ -219,25 +307,15 @@ void NcclCalls::reduce_unequal(const Part& part) {
 }
 
 void NcclCalls::scatter(const Part& part, bool is_root) const {
-  const Call& call = part.call;
-  const std::byte* chunk = is_root ? bytes_of(call.inputs[0][0]) : nullptr;
-  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
-    send(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
-    chunk += call.part_bytes[member];
-  }
-  const Tensor& own = part.each(call.outputs);
-  receive(bytes_of(own), own.nbytes(), part.local, call.root);
+  if (is_root) send_parts(part.call.inputs[0][0], part.call.part_bytes, part.local);
+  const Tensor& own = part.each(part.call.outputs);
+  receive(bytes_of(own), own.nbytes(), part.local, part.call.root);
 }
 
 void NcclCalls::gather(const Part& part, bool is_root) const {
-  const Call& call = part.call;
-  const Tensor& own = part.each(call.inputs);
-  send(bytes_of(own), own.nbytes(), part.local, call.root);
-  std::byte* chunk = is_root ? bytes_of(call.outputs[0][0]) : nullptr;
-  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
-    receive(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
-    chunk += call.part_bytes[member];
-  }
+  const Tensor& own = part.each(part.call.inputs);
+  send(bytes_of(own), own.nbytes(), part.local, part.call.root);
+  if (is_root) receive_parts(part.call.outputs[0][0], part.call.part_bytes, part.local);
 }
 
 }  // namespace tutti::perf

@@ -49,6 +49,9 @@ class NcclCalls {
   void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
   void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
+  /// Parts of so many bytes each, to every member in order, or from it.
+  void send_parts(const Tensor& whole, const std::vector<std::size_t>& bytes, std::size_t local) const;
+  void receive_parts(const Tensor& whole, const std::vector<std::size_t>& bytes, std::size_t local) const;
   [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type);
   void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;

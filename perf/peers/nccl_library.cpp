@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/peers/nccl_library.hpp"
 
-#include "perf/processes/usage_error.hpp"
+#include "perf/processes/failure.hpp"
 #include "tutti/error.hpp"
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/operations/operand_memory.hpp"
+#include "perf/operations/case.hpp"
 #include "perf/peers/nccl_communicators.hpp"
 #include "perf/peers/nccl_library.hpp"
 #include "perf/session/session.hpp"

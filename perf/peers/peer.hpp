@@ -2,7 +2,6 @@
 #pragma once
 
 #include "perf/operations/case.hpp"
-#include "perf/operations/operand_memory.hpp"
 #include "perf/operations/operation.hpp"
 #include "perf/session/session.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/peers/peer.hpp"
-#include "perf/processes/usage_error.hpp"
+#include "perf/processes/failure.hpp"
 
 namespace tutti::perf {
 

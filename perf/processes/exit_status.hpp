@@ -2,6 +2,9 @@
 #pragma once
 
 #include "perf/measure/results.hpp"
+#include "perf/report/output.hpp"
+
+#include <functional>
 
 namespace tutti::perf {
 
@@ -18,5 +21,9 @@ enum ExitStatus : int {
 
 /// Of a run that has come to its end: whether what it measured is right, and if not, whose fault it is.
 [[nodiscard]] ExitStatus status_of(const Results& results) noexcept;
+
+/// What `work` returns, an exit status. What it throws becomes a line on the standard error stream and the
+/// status that goes with it.
+[[nodiscard]] int guarded(const Output& output, const std::function<int()>& work);
 
 }  // namespace tutti::perf

@@ -2,7 +2,6 @@
 #include "perf/processes/failure.hpp"
 
 #include "perf/processes/interrupt.hpp"
-#include "perf/processes/usage_error.hpp"
 
 #include <algorithm>
 

@@ -6,12 +6,19 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 /// What went wrong on one rank, in a form that can be told to the others.
 namespace tutti::perf {
+
+/// A mistake on the command line, or in a file it names. `what()` is one clear line.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 struct Failure {
   enum class Kind : std::uint8_t { error, usage, interrupted, timed_out, other };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "perf/processes/failure.hpp"
 #include "perf/processes/processes.hpp"
-#include "perf/processes/usage_error.hpp"
 
 #include <fmt/format.h>
 

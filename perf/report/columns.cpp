@@ -3,7 +3,7 @@
 
 #include "perf/operations/reductions.hpp"
 #include "perf/options/cases.hpp"
-#include "perf/report/baseline_report.hpp"
+#include "perf/report/baseline.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "perf/measure/driver.hpp"
 #include "perf/measure/results.hpp"
 #include "perf/report/columns.hpp"
+#include "perf/report/output.hpp"
 
 #include <string>
 #include <vector>
@@ -27,5 +29,34 @@ namespace tutti::perf {
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
 /// Total wrong, what was skipped, average bus bandwidth.
 [[nodiscard]] std::string format_footer(const Results& results);
+
+/// What a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of 48, cycle 2 of 5
+/// ...". Root and reduction are named where a run has several.
+[[nodiscard]] std::string progress_in_words(const Options& options, const Operation& operation,
+                                            const Case& what, const Position& position, int cycle);
+
+/// Prints the table row by row.
+class TablePrinter final : public Listener {
+ public:
+  /// All have to live as long as the printer.
+  TablePrinter(const Options& options, const Output& output, const Columns& columns)
+      : options_(options), output_(output), columns_(columns), progress_(output.speaks()) {}
+
+  void start_cycle(int cycle) override;
+  void start_operation(const Operation& operation) override;
+  void start_row(const Operation& operation, const Case& what, const Position& position) override;
+  void finish_row(const Operation& operation, const Row& row) override;
+  void skip_row(const Skipped& skipped) override;
+  void finish_operation(const Operation& operation) override;
+
+ private:
+  const Options& options_;
+  const Output& output_;
+  const Columns& columns_;
+  Progress progress_;
+  int cycle_ = 1;
+  std::string choice_;  ///< what carried the last row of tutti's
+  std::vector<Row> pairs_;
+};
 
 }  // namespace tutti::perf

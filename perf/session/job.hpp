@@ -3,6 +3,7 @@
 
 #include "perf/operations/operation.hpp"
 #include "perf/session/device_watch.hpp"
+#include "tutti/device.hpp"
 
 #include <optional>
 #include <string>
@@ -44,5 +45,18 @@ struct Job {
 };
 
 [[nodiscard]] std::string_view name_of(Mode mode) noexcept;
+
+/// Which of the devices that a process sees are its own.
+struct DeviceChoice {
+  int first = 0;  ///< of as many as it uses
+  int shown = 0;  ///< how many, from device 0, are all ranks' on its host, as far as it sees them
+};
+
+/// For rank `rank` of those on `hosts`, one for each rank in order, each of which uses `used` devices and
+/// sees `available`, at least as many. Launchers either show each rank its own devices or all ranks of a host
+/// the same; virtual devices are each rank's own. Throws UsageError where the ranks of a host use more than
+/// there are.
+[[nodiscard]] DeviceChoice devices_of_rank(int used, int available, BackendKind backend, int rank,
+                                           const std::vector<std::string>& hosts);
 
 }  // namespace tutti::perf

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/operations/members.hpp"
+#include "perf/operations/case.hpp"
 #include "perf/options/options.hpp"
 #include "perf/processes/processes.hpp"
 #include "perf/session/device_watch.hpp"

@@ -3,16 +3,33 @@
 
 #include "perf/processes/over_ranks.hpp"
 #include "perf/processes/processes.hpp"
-#include "perf/session/statistics.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 /// How times are taken.
 namespace tutti::perf {
+
+/// What a set of measurements says, in the unit they were made in.
+struct Summary {
+  std::size_t count = 0;
+  double minimum = 0.0;
+  double median = 0.0;
+  double p99 = 0.0;
+  double maximum = 0.0;
+  double mean = 0.0;
+  double variation = 0.0;  ///< the coefficient of it: standard deviation of the samples over their mean
+};
+
+/// The value below which a share `quantile` (0 to 1) of `sorted` lies, interpolated between neighbours.
+/// `sorted` is ascending and not empty.
+[[nodiscard]] double quantile(std::span<const double> sorted, double quantile);
+/// All zero for no samples.
+[[nodiscard]] Summary summarize(std::vector<double> samples);
 
 /// Something that can be launched many times.
 struct Launcher {

@@ -31,7 +31,7 @@ TEST(PerfPayload, UnequalPartsAreAllOfIt) {
     for (const std::int64_t elements : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1001},
                                         std::numeric_limits<std::int64_t>::max() / 2}) {
       const Payload payload = payload_of(members, Parts::unequal, {elements});
-      EXPECT_EQ(payload.elements(), elements);
+      EXPECT_EQ(payload.length(), elements);
       EXPECT_EQ(payload.start(0), 0);
       EXPECT_EQ(payload.start(members), elements) << members;
       for (const std::int64_t size : payload.sizes()) EXPECT_GE(size, 0);
@@ -52,16 +52,15 @@ TEST(PerfPayload, AnExchangesMemberSendsAllOfItAndKeepsTheShortest) {
 
 TEST(PerfPayload, ChunksThatComeLastAreSmallerOrEmpty) {
   const auto lengths_of = [](std::int64_t size, int count) {
-    Sizes lengths;
+    const Payload payload = payload_of(count, Parts::chunks, {2, size});
     std::int64_t filled = 0;
     for (int index = 0; index < count; ++index) {
-      const Chunk chunk = chunk_of(size, index, count);
-      EXPECT_EQ(chunk.start, filled);
-      filled += chunk.length;
-      lengths.push_back(chunk.length);
+      EXPECT_EQ(payload.start(index), filled);
+      filled += payload.size(index);
+      EXPECT_EQ(payload.part(index).sizes, (Sizes{2, payload.size(index)}));
     }
     EXPECT_EQ(filled, size);
-    return lengths;
+    return payload.sizes();
   };
   EXPECT_EQ(lengths_of(9, 3), (Sizes{3, 3, 3}));
   EXPECT_EQ(lengths_of(8, 3), (Sizes{3, 3, 2}));

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/options/help_text.hpp"
-
 #include "perf/options/command_line.hpp"
 
 #include <array>

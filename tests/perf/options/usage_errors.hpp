@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/processes/usage_error.hpp"
+#include "perf/processes/failure.hpp"
 
 #include <string>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/measure/json_rows.hpp"
+#include "perf/report/baseline.hpp"
+
 #include "perf/options/usage_errors.hpp"
 #include "perf/processes/exit_status.hpp"
 #include "perf/program/program.hpp"
-#include "perf/report/baseline_report.hpp"
 #include "perf/report/columns.hpp"
 #include "perf/report/json.hpp"
 #include "perf/report/reported_rows.hpp"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/report/guarded.hpp"
-
 #include "perf/processes/exit_status.hpp"
+#include "perf/processes/failure.hpp"
 #include "perf/processes/interrupt.hpp"
-#include "perf/processes/usage_error.hpp"
 #include "tutti/error.hpp"
 
 #include <gtest/gtest.h>

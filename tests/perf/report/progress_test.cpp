@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/parsed_options.hpp"
 #include "perf/report/output.hpp"
-#include "perf/report/table_printer.hpp"
+#include "perf/report/table.hpp"
 #include "perf/report/terminal.hpp"
 
 #include <cstddef>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/session/device_choice.hpp"
-
 #include "perf/options/usage_errors.hpp"
+#include "perf/session/job.hpp"
 
 #include <string>
 #include <vector>

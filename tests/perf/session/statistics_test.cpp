@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/session/statistics.hpp"
+#include "perf/session/timing.hpp"
 
 #include <vector>
 

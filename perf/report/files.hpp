@@ -3,12 +3,23 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 
 namespace tutti::files {
 class WholeFile;
 }
 
+/// Files that the command line names.
 namespace tutti::perf {
+
+/// Says why a file was not read, such as "Permission denied".
+struct NotRead {
+  std::string reason;
+};
+
+/// Reads a file that the command line names: a regular one of at most 64 MiB. A pipe, a device or a folder is
+/// not read and not waited for.
+[[nodiscard]] std::variant<std::string, NotRead> read_named_file(const std::string& name);
 
 /// A file that is written at the end of a run, by the library's rule for files (files::Place). That it cannot
 /// be written should not cost the run, and is found out before.
