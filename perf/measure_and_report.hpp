@@ -10,9 +10,9 @@
 
 namespace tutti::perf {
 
-/// Measures what `options` ask for, from devices to the last line: prints the table, writes the files and
-/// says what is wrong with the run. Returns an exit status. `command_line` is what the files have of how it
-/// was started. Called on all ranks together; what keeps the run from its beginning is thrown.
+/// Measures everything that `options` ask for: prints the table, writes the files and reports errors of the
+/// run. Returns an exit status. `command_line` is recorded in the files. Called on all ranks together. Throws
+/// an error that keeps the run from starting.
 [[nodiscard]] int measure_and_report(Options options, const std::vector<std::string>& command_line,
                                      Processes& processes, const Output& output);
 

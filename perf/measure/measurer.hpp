@@ -14,10 +14,10 @@
 
 namespace tutti::perf {
 
-/// The buffers of a case under one placement, several sets of them.
+/// Several sets of buffers of a case under one placement.
 class BufferSets {
  public:
-  /// Allocates them, and waits until they can be used. Throws Error(out_of_memory).
+  /// Allocates the buffers, and waits until they can be used. Throws Error(out_of_memory).
   BufferSets(const Operation& operation, const Case& what, Placement placement, int count,
              const Session& session);
 
@@ -30,9 +30,9 @@ class BufferSets {
   void fill_all(const Session& session) const;
   /// Makes all outputs wrong, and waits.
   void poison_all(const Session& session) const;
-  /// Whether calls have outputs, of whichever process.
+  /// Returns true if calls have outputs, on any process.
   [[nodiscard]] bool have_outputs() const noexcept { return have_outputs_; }
-  /// Elements of this process's outputs.
+  /// Returns the number of wrong elements in this process's outputs.
   [[nodiscard]] std::uint64_t count_wrong_in_all() const;
 
  private:
@@ -48,40 +48,41 @@ class Measurer {
  public:
   Measurer(const Options& options, const Session& session) : options_(options), session_(session) {}
 
-  /// As the options say. Notes in `row` how it has travelled.
+  /// Measures tutti as the options say. Stores the transport and algorithm in `row`.
   [[nodiscard]] Measurement tutti(const Operation& operation, const Case& what, Placement placement,
                                   BufferSets& buffers, Row& row) const;
-  /// In a mode of the peer: on tutti's buffers, or on equal ones where it wants them.
+  /// Measures a mode of the peer, on tutti's buffers or on equal ones in memory of the peer.
   [[nodiscard]] Measurement peer(Peer& peer, std::size_t mode, const Operation& operation, const Case& what,
                                  Placement placement, const BufferSets& buffers) const;
-  /// Whether persistent calls are launched several at a time, as one graph, tutti's and the peer's alike;
-  /// else each by itself.
+  /// Returns true if persistent calls of tutti and of the peer are launched several at a time, as one graph;
+  /// otherwise each call is launched by itself.
   [[nodiscard]] bool is_replayed(const Operation& operation) const;
 
  private:
   void note_last_plan(const Operation& operation, Row& row) const;
-  /// Calls of a communicator, each made once: what is set up in a first call cannot be captured.
+  /// Makes each call of a communicator once, because the set-up in a first call cannot be captured.
   void make_first_calls(const Operation& operation, const Case& what, const BufferSets& buffers) const;
-  /// Each call bound, and launched many times.
+  /// Binds each call, and measures many launches of it.
   [[nodiscard]] Measurement bound(const Operation& operation, const Case& what, const BufferSets& buffers,
                                   Row& row) const;
-  /// Calls of a communicator: replays of a graph of several.
+  /// Measures replays of a graph of several calls of a communicator.
   [[nodiscard]] Measurement replayed(const Operation& operation, const Case& what, const BufferSets& buffers,
                                      Row& row) const;
-  /// The last results of every set are checked as the timed calls left them, and again made anew in memory
-  /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
+  /// Measures calls that return new tensors. The last results of every set are checked as the timed calls
+  /// left them. They are then made again in poisoned memory, because the allocator reuses memory, which may
+  /// still have the results of an earlier call.
   [[nodiscard]] Measurement returned(const Operation& operation, const Case& what, BufferSets& buffers,
                                      Row& row) const;
   [[nodiscard]] Measurement peer(Peer& peer, std::size_t mode, const Operation& operation,
                                  const BufferSets& buffers) const;
 
   [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const;
-  /// Launches as many calls as the options say.
+  /// Returns a launcher that makes as many calls in each launch as the options say.
   [[nodiscard]] Launcher launcher_of_calls(std::function<void(std::size_t)> call,
                                            const BufferSets& buffers) const;
   [[nodiscard]] Timing time(const Launcher& how) const;
-  /// The timed launches themselves produce what is checked; only where each of them changes its own inputs,
-  /// the call is made once more on fresh ones.
+  /// Measures, and checks the results of the timed launches themselves. Only if each launch changes its own
+  /// inputs, the call is made once more on fresh inputs.
   [[nodiscard]] Measurement measure_and_check(const Launcher& how, const BufferSets& buffers) const;
   void launch_each_once(const Launcher& how) const;
 

@@ -16,25 +16,25 @@
 #include <string_view>
 #include <vector>
 
-/// What a run found out: what the table shows and the JSON file keeps.
+/// The results of a run, which the table shows and the JSON file keeps.
 namespace tutti::perf {
 
-/// One operation under one placement.
+/// The measurement of one operation under one placement.
 struct Measurement {
   Timing timing;
   std::optional<std::uint64_t> wrong;  ///< elements; nothing if not checked
-  /// Of a peer: its time divided by tutti's in the same placement; above 1 where tutti is faster. Nothing
-  /// where one of them is not there, or wrong.
+  /// The peer's time divided by tutti's in the same placement, in a peer's measurement; above 1 if tutti is
+  /// faster. Nothing if one of them is missing or wrong.
   std::optional<double> over_tutti;
   bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
 
   std::optional<double> baseline_microseconds;  ///< what the same took in the run that is compared with
 
-  /// Its time over that of the baseline; above 1 where it is slower now.
+  /// Returns the time divided by that of the baseline; above 1 if it is slower now.
   [[nodiscard]] std::optional<double> over_baseline() const noexcept {
     return baseline_microseconds ? std::optional(microseconds() / *baseline_microseconds) : std::nullopt;
   }
-  /// The time the table shows, in microseconds.
+  /// Returns the time that the table shows, in microseconds.
   [[nodiscard]] double microseconds() const noexcept { return timing.back_to_back.median; }
 };
 
@@ -63,12 +63,13 @@ struct Row {
   std::chrono::system_clock::time_point finished{};
   std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
   std::optional<Measurement> in_place;
-  /// "" for tutti; "nccl R1".
+  /// Returns the library of the row: "" for tutti; "nccl R1".
   [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
 
-  /// For people: "broadcast 64K float32 root 0", "nccl R1: sendrecv 1M float32 root 0 to 1".
+  /// Describes the row for people: "broadcast 64K float32 root 0", "nccl R1: sendrecv 1M float32 root 0 to
+  /// 1".
   [[nodiscard]] std::string in_words() const;
-  /// The measurement that stands for the row: out of place if there is one, otherwise in place.
+  /// Returns the main measurement of the row: out of place if there is one, otherwise in place.
   [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
     return out_of_place ? out_of_place : in_place;
   }
@@ -76,17 +77,15 @@ struct Row {
   [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
 };
 
-/// Compares a peer's rows of one case with tutti's, and marks in each placement the one that took the least
-/// time of those that are right.
+/// Compares a peer's rows of one case with tutti's, and marks the fastest correct one in each placement.
 void compare_with_peers(const Row& row, std::vector<Row>& peer_rows) noexcept;
 
-/// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
-/// bytes.
+/// Returns the bandwidth in gigabytes (10^9) per second; nothing if no bytes go from device to device.
 [[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row,
                                                         const Measurement& measurement) noexcept;
 [[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement) noexcept;
 
-/// Something that was asked for and has not been done, and why.
+/// A case that was asked for and not measured, and the reason.
 struct Skipped {
   enum class Cause : std::uint8_t {
     refused,        ///< no transport, or no peer, can do it
@@ -113,17 +112,19 @@ struct Results {
   bool interrupted = false;
   std::string failure;  ///< what ended the run early; empty: nothing did
 
-  /// Not where checks are off, nor of barriers alone.
+  /// Returns true if any results have been checked: not if checks are off, nor if only barriers were
+  /// measured.
   [[nodiscard]] bool are_any_checked() const noexcept;
-  /// Over all rows, peers included.
+  /// Returns the number of wrong elements in all rows, including peers'.
   [[nodiscard]] std::uint64_t wrong() const noexcept;
-  /// Over tutti's rows.
+  /// Returns the number of wrong elements in tutti's rows.
   [[nodiscard]] std::uint64_t own_wrong() const noexcept;
-  /// Who has wrong elements and how many, such as "tutti 3, nccl R2 4096"; empty if nobody has.
+  /// Lists the libraries with wrong elements and their numbers, such as "tutti 3, nccl R2 4096"; empty if
+  /// there are none.
   [[nodiscard]] std::string who_is_wrong() const;
-  /// Of tutti's rows, over both placements of those that have one.
+  /// Returns the average of tutti's rows, over both placements of those that have both.
   [[nodiscard]] std::optional<double> average_bus_bandwidth() const noexcept;
-  /// How many cases have been left out for want of memory.
+  /// Returns the number of cases that were left out for lack of memory.
   [[nodiscard]] std::size_t out_of_memory() const noexcept;
 };
 

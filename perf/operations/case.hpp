@@ -28,11 +28,11 @@ struct Members {
   [[nodiscard]] bool is_local(int member) const noexcept {
     return member >= first_local && member < first_local + static_cast<int>(local.size());
   }
-  /// The place of a local member in `local`.
+  /// Returns the index of a local member in `local`.
   [[nodiscard]] std::size_t local_of(int member) const noexcept {
     return static_cast<std::size_t>(member - first_local);
   }
-  /// The next one, and the one before, in a ring.
+  /// Returns the next member in a ring; `before` returns the previous one.
   [[nodiscard]] int after(int member) const noexcept { return (member + 1) % count; }
   [[nodiscard]] int before(int member) const noexcept { return (member + count - 1) % count; }
   [[nodiscard]] int number_of(std::size_t index) const noexcept {
@@ -40,10 +40,10 @@ struct Members {
   }
 };
 
-/// Where the operands of calls lie that a peer makes, if it wants them elsewhere than tutti's are.
+/// Provides memory for the operands of a peer's calls, if the peer needs them in other memory than tutti's.
 class OperandMemory {
  public:
-  /// Of what begins there, in bytes.
+  /// The alignment of operands in this memory, in bytes.
   static constexpr std::size_t alignment = 512;
 
   OperandMemory() = default;
@@ -51,19 +51,19 @@ class OperandMemory {
   OperandMemory& operator=(const OperandMemory&) = delete;
   virtual ~OperandMemory() = default;
 
-  /// What is made from now on is of set `set` of buffers, counted from 0. Of every set the same tensors are
-  /// made, first those that all members have.
+  /// Begins set `set` of buffers, counted from 0, to which the tensors made from now on belong. Every set
+  /// gets the same tensors in the same order, first those that all members have.
   virtual void start_set(std::size_t set) = 0;
-  /// A dense tensor for local member `local`, whose contents are unspecified. It does not outlive this
+  /// Makes a dense tensor for local member `local`, with unspecified contents. It must not outlive this
   /// object.
   [[nodiscard]] virtual Tensor make(const std::vector<std::int64_t>& sizes, DType dtype,
                                     std::size_t local) = 0;
 };
 
-/// What one row of the table measures.
+/// The parameters of one row of the table.
 struct Case {
   std::size_t bytes = 0;  ///< payload asked for; the one moved is whole elements
-  /// Coalesced operations: the list; empty: `bytes` split into a few tensors.
+  /// The list of tensors of a coalesced operation; empty: `bytes` are split into a few tensors.
   std::vector<TensorSpec> tensors;
   DType dtype = DType::float32;
   Members members;
@@ -77,7 +77,7 @@ struct Case {
   ReduceKind reduce_kind = ReduceKind::sum;
 };
 
-/// Where results go.
+/// The memory in which results are placed.
 enum class Placement : std::uint8_t {
   out_of_place,  ///< into memory of their own
   in_place,      ///< the root's part of the result is its input

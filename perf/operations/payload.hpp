@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-/// How a payload is cut into parts, one for each member.
+/// Cuts a payload into parts, one for each member.
 namespace tutti::perf {
 
 enum class Parts : std::uint8_t {
@@ -17,20 +17,22 @@ enum class Parts : std::uint8_t {
   none,     ///< the tensor stays whole
 };
 
-/// A tensor of the payload, as parts of all members.
+/// A tensor of the payload, cut into parts of all members.
 class Payload {
  public:
   Payload(int members, Parts parts, const TensorSpec& tensor);
-  /// What is cut. One-dimensional if parts are of a flat tensor.
+  /// Returns the tensor that is cut. It is one-dimensional if parts are of a flat tensor.
   [[nodiscard]] const TensorSpec& whole() const { return whole_; }
-  /// How much there is to cut: of the flat tensor its elements, else the size of its last dimension.
+  /// Returns the length that is cut: the number of elements of a flat tensor, otherwise the size of the last
+  /// dimension.
   [[nodiscard]] std::int64_t length() const { return whole_.sizes.empty() ? 1 : whole_.sizes.back(); }
   [[nodiscard]] TensorSpec part(int index) const;
-  /// Where the part begins.
+  /// Returns the beginning of a part.
   [[nodiscard]] std::int64_t start(int index) const;
   [[nodiscard]] std::int64_t size(int index) const { return start(index + 1) - start(index); }
   [[nodiscard]] std::vector<std::int64_t> sizes() const;
-  /// What an exchange's member sends to others: the part for itself comes first, then that for the next one.
+  /// Returns the length of the part that member `from` sends to member `to` in an exchange: the first part is
+  /// for `from` itself, the second for the next member, and so on.
   [[nodiscard]] std::int64_t sent(int from, int to) const { return size((to - from + members_) % members_); }
 
  private:

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What inputs hold and outputs must hold: every element is a cheap function of its position, so that any
-/// part of any output can be predicted exactly and no reference is kept in memory.
+/// The values of inputs and the expected values of outputs. Every element is a cheap function of its
+/// position, so that any part of any output can be predicted exactly and no reference is kept in memory.
 namespace tutti::perf {
 
-/// How elements follow from positions.
+/// The function from positions to elements.
 enum class Pattern : std::uint8_t {
   bits,      ///< arbitrary bits: for operations that only move data
   integers,  ///< small integers, small enough that sums over all sources are exact in any order
@@ -20,7 +20,7 @@ enum class Pattern : std::uint8_t {
 /// The values of one tensor: a window onto an imaginary array that is larger or equal.
 ///
 /// Element k, in index order, is the array's element `offset + (k / row_length) · row_stride + k %
-/// row_length`. Its value is the sum, or what else they are reduced to, over the sources
+/// row_length`. Its value is the sum, or another reduction, of the values of the sources
 /// `first_source` to `first_source + source_count - 1` (for `bits`, there is one).
 struct Content {
   DType dtype = DType::float32;
@@ -36,14 +36,15 @@ struct Content {
   std::int64_t offset = 0;
 };
 
-/// Mixes `value` into `seed`: a different, equally good seed.
+/// Mixes `value` into `seed`, and returns another seed.
 [[nodiscard]] std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t value) noexcept;
 
 /// Writes elements `first` to `first + count - 1` of `content` to `target`.
 void generate(const Content& content, std::int64_t first, std::int64_t count, void* target);
-/// The same, each element different from what `generate` writes: what outputs hold before an operation.
+/// Writes elements that all differ from those that `generate` writes: the contents of outputs before an
+/// operation.
 void generate_poison(const Content& content, std::int64_t first, std::int64_t count, void* target);
-/// How many of these elements differ, bit for bit, from what `generate` writes.
+/// Returns how many of these elements differ, bit for bit, from those that `generate` writes.
 [[nodiscard]] std::uint64_t count_wrong(const Content& content, std::int64_t first, std::int64_t count,
                                         const void* actual);
 

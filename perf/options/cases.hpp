@@ -11,23 +11,24 @@
 
 namespace tutti::perf {
 
-/// All cases of one operation, in the order they are measured: by dimension, element type, root, size. Of
-/// sizes that come to the same payload, in whole elements for each member, there is the first.
+/// Returns all cases of one operation, in the order in which they are measured: by dimension, element type,
+/// root, size. If several sizes give the same payload, in whole elements for each member, only the first is
+/// included.
 [[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
                                          const Members& members);
 
-/// For people: "broadcast 64K float32 root 0".
+/// Describes a case for people: "broadcast 64K float32 root 0".
 [[nodiscard]] std::string in_words(const Operation& operation, const Case& what);
 
-/// The payload of a case, in bytes.
+/// Returns the payload of a case, in bytes.
 [[nodiscard]] std::size_t payload_bytes(const Operation& operation, const Case& what);
 
-/// What a member's operands of a call take at most, in bytes, each beginning at a multiple of
+/// Returns the most bytes of a member's operands of a call, each beginning at a multiple of
 /// `OperandMemory::alignment`. The same for all members.
 [[nodiscard]] std::size_t operand_bytes(const Operation& operation, const Case& what);
 
-/// Why there is nothing to measure although `what.bytes` is not 0: they are less than the least that the
-/// operation moves, an element or one for every member. Empty if there is something.
+/// Returns why there is nothing to measure although `what.bytes` is not 0: the operation moves at least one
+/// element, or one for every member. Empty if there is something.
 [[nodiscard]] std::string too_small(const Operation& operation, const Case& what);
 
 }  // namespace tutti::perf

@@ -17,7 +17,7 @@
 
 namespace tutti::perf {
 
-/// What to do.
+/// The command of a run.
 enum class Command : std::uint8_t {
   help,     ///< print `Options::help`, which is the version if that was asked for, and leave
   measure,  ///< measure `Options::operations`
@@ -26,22 +26,22 @@ enum class Command : std::uint8_t {
   tensors,  ///< print a tensor list as a file that --tensors takes
 };
 
-/// How operations are launched.
+/// The way in which operations are launched.
 enum class LaunchForm : std::uint8_t {
   eager,
   persistent,  ///< bound once: on GPUs, replays of one graph
 };
 
-/// Where results go.
+/// The tensors in which results are placed.
 enum class ResultForm : std::uint8_t {
   given,     ///< into tensors the call is given
   returned,  ///< into new tensors, which the call allocates and returns
 };
 
-/// What measurements are compared with.
+/// The library that tutti is compared with.
 enum class PeerChoice : std::uint8_t { none, nccl, mpi };
 
-/// Why a communicator's operations cannot be had with --multiprocessors 0.
+/// The refusal of a communicator's operations with --multiprocessors 0.
 inline constexpr std::string_view kernels_carry_communicators =
     "--multiprocessors 0: kernels carry what a communicator does, expected at least 1";
 
@@ -84,7 +84,7 @@ struct Options {
   double tolerance = 3.0;     ///< how much slower than there a time may be, in per cent
 };
 
-/// Throws UsageError for anything that is not understood, impossible or contradictory.
+/// Parses the command line. Throws UsageError for anything that is unknown, impossible or contradictory.
 [[nodiscard]] Options parse_options(int argc, const char* const* argv, Mode mode);
 
 }  // namespace tutti::perf

@@ -13,16 +13,16 @@
 
 namespace tutti::perf {
 
-/// The calls of NCCL that do what an operation does: one group for each, as a program without tutti would
-/// write it.
+/// Makes the calls of NCCL that correspond to an operation: one group for each, as a program without tutti
+/// would write it.
 class NcclCalls {
  public:
-  /// In these communicators, which this one does not own: they may be made anew between calls.
+  /// Makes calls in these communicators, which this object does not own: they may be replaced between calls.
   NcclCalls(const NcclLibrary& nccl, const Members& members, const std::vector<Stream>& streams,
             NcclCommunicators& communicators)
       : nccl_(nccl), members_(members), streams_(streams), communicators_(communicators) {}
 
-  /// Why NCCL cannot do this; empty if it can.
+  /// Returns why NCCL cannot make the call; empty if it can.
   [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
   [[nodiscard]] static NcclCallKind kind_of(const Operation& operation);
   void enqueue(const Operation& operation, const Call& call);
@@ -35,11 +35,11 @@ class NcclCalls {
     std::size_t local;
     std::size_t tensor;
 
-    /// The member's tensor, where every member has one.
+    /// Returns the member's tensor, if every member has one.
     [[nodiscard]] const Tensor& each(const Lists& lists) const {
       return coalesced ? lists[local][tensor] : lists[0][local];
     }
-    /// The root's, where it alone has one.
+    /// Returns the root's tensor, if only the root has one.
     [[nodiscard]] const Tensor& root(const Lists& lists) const {
       return lists.back()[coalesced ? tensor : 0];
     }
@@ -49,20 +49,20 @@ class NcclCalls {
   void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
   void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
-  /// Parts of so many bytes each, to every member in order, or from it.
+  /// Sends parts of so many bytes each to every member in order; `receive_parts` receives them.
   void send_parts(const Tensor& whole, const std::vector<std::size_t>& bytes, std::size_t local) const;
   void receive_parts(const Tensor& whole, const std::vector<std::size_t>& bytes, std::size_t local) const;
   [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type);
   void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;
-  /// To the next member, from the one before.
+  /// Sends to the next member, and receives from the previous one.
   void pass_on(const Part& part) const;
-  /// A part of the input to every member, and one of the output from it.
+  /// Sends a part of the input to every member, and receives a part of the output from each.
   void exchange(const Part& part) const;
-  /// NCCL has no call for parts of unequal lengths: one for each part.
+  /// Makes one call for each part, because NCCL has no call for parts of unequal lengths.
   void gather_unequal(const Part& part) const;
   void reduce_unequal(const Part& part);
-  /// Between the root's whole tensor and every member's chunk of it.
+  /// Sends every member its chunk of the root's whole tensor; `gather` is the inverse.
   void scatter(const Part& part, bool is_root) const;
   void gather(const Part& part, bool is_root) const;
 

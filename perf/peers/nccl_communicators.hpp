@@ -11,15 +11,15 @@
 
 namespace tutti::perf {
 
-/// What an operation is to NCCL.
+/// The kind of NCCL calls that an operation needs.
 enum class NcclCallKind : std::uint8_t {
   messages,  ///< ncclSend and ncclRecv
   collective,
 };
 
-/// NCCL's communicators of a session's local members, together with those of all ranks. Each way of calling
-/// NCCL has communicators of its own: what NCCL remembers of memory, and a failure to register some, stay
-/// with them.
+/// NCCL's communicators of a session's local members, together with those of all ranks. Each mode of calling
+/// NCCL has communicators of its own, so that the memory that NCCL remembers, and a failed registration,
+/// affect only them.
 class NcclCommunicators {
  public:
   NcclCommunicators(const NcclLibrary& nccl, const Session& session) : nccl_(nccl), session_(session) {}
@@ -27,26 +27,29 @@ class NcclCommunicators {
   NcclCommunicators& operator=(const NcclCommunicators&) = delete;
   ~NcclCommunicators() { end(); }
 
-  /// There were none. Collective: all ranks make theirs; throws Error(transport_failure).
+  /// Makes the communicators; there must be none. Collective: all ranks make theirs. Throws
+  /// Error(transport_failure).
   void make();
-  /// Forgets all memory that NCCL was told of, by name or in a graph. No graph with their calls is left, and
-  /// all ranks end theirs. Nothing where there are none.
+  /// Destroys the communicators, and with them all that NCCL knows of memory, by registration or in a graph.
+  /// No graph with their calls may be left, and all ranks end theirs. Does nothing if there are none.
   void end() noexcept;
-  /// The same after NCCL has failed in them.
+  /// Destroys the communicators after NCCL has failed in them.
   void abandon() noexcept;
 
-  /// Whether they can make such calls after those that have been expected of them, in memory they know.
+  /// Returns true if the communicators can make such calls after those that `expect` has announced, in the
+  /// memory that they know.
   [[nodiscard]] bool can_make(NcclCallKind kind) const;
-  /// Such calls are going to be made. There are communicators.
+  /// Announces such calls. The communicators must exist.
   void expect(NcclCallKind kind) noexcept;
   [[nodiscard]] bool are_made() const noexcept { return !communicators_.empty(); }
   [[nodiscard]] ncclComm_t operator[](std::size_t local) const { return communicators_[local]; }
-  /// Multiplies with an element of `type` at `factor`, then sums. The factor is the same in every call.
+  /// Returns NCCL's operation that multiplies by the element of `type` at `factor`, then sums. The factor is
+  /// the same in every call.
   [[nodiscard]] ncclRedOp_t premultiplied_sum(std::size_t local, ncclDataType_t type,
                                               std::span<const std::byte> factor);
 
  private:
-  /// NCCL has this reduction made for each communicator and element type.
+  /// A reduction that has been made for one communicator and element type, as NCCL requires.
   struct Premultiplied {
     std::size_t local;
     ncclDataType_t type;

@@ -6,15 +6,15 @@
 
 #include <string>
 
-/// What versions of NCCL get wrong in registered memory, by its sources and release notes, so that it is not
-/// asked of them. Versions are as ncclGetVersion tells them: 22803 is 2.28.3.
+/// Defects of NCCL versions in registered memory, according to their sources and release notes, which are
+/// avoided. Versions are numbers of ncclGetVersion: 22803 is 2.28.3.
 namespace tutti::perf {
 
-/// Whether in memory whose first use were messages (ncclSend, ncclRecv) a collective takes the other members'
-/// for lying at address 0, and so writes outside of all memory, or waits for ever.
+/// Returns true if a collective loses the addresses of memory that messages (ncclSend, ncclRecv) used first:
+/// it takes other members' memory to be at address 0, and so writes out of bounds or waits for ever.
 [[nodiscard]] bool loses_addresses_after_messages(int version);
 
-/// Why calls of the operation are not to be made in symmetric windows; empty if they can be.
+/// Returns why calls of the operation must not be made in symmetric windows; empty if they may.
 [[nodiscard]] std::string defect_of_windows(int version, const Operation& operation, const Case& what);
 
 }  // namespace tutti::perf

@@ -7,8 +7,8 @@
 
 namespace tutti::perf {
 
-/// The functions of libnccl, found at run time: the program starts where NCCL is not installed. It is the
-/// library that tutti itself would load: what `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2.
+/// The functions of libnccl, found at run time, so that the program starts without NCCL. It is the library
+/// that tutti itself would load: the one that `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2.
 struct NcclLibrary {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetErrorString) error_string = nullptr;
@@ -38,14 +38,14 @@ struct NcclLibrary {
       nullptr;
   ncclResult_t (*remove_window)(ncclComm_t, void* window) = nullptr;  // 2.27
 
-  /// Throws UsageError if there is none, or one without a function that is needed.
+  /// Loads the library. Throws UsageError if there is none, or if it lacks a function that is needed.
   NcclLibrary();
 
-  /// Such as 22803.
+  /// Returns the version as a number, such as 22803.
   [[nodiscard]] int version() const;
-  /// Such as "2.28.3".
+  /// Returns the version as text, such as "2.28.3".
   [[nodiscard]] std::string version_text() const;
-  /// The file that has been loaded.
+  /// Returns the file that has been loaded.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// Throws Error(transport_failure) "--peer nccl: <what>: <NCCL's words>" unless `result` is success.
   void check(ncclResult_t result, const char* what) const;

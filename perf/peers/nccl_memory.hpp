@@ -13,39 +13,38 @@
 
 namespace tutti::perf {
 
-/// Memory from NCCL for the operands of its calls, of which its communicators are told: one piece in each own
-/// member, as large in all members of all ranks, so that what is made in the same order lies at the same
-/// place of it in each.
+/// Memory from NCCL for the operands of its calls, registered with its communicators: one piece for each
+/// local member, of the same size on all members of all ranks, so that tensors made in the same order have
+/// the same offset on each.
 ///
-/// NCCL goes on knowing memory that graphs have used, at its address, for some calls after the graphs and the
-/// registration are gone; new memory at that address would be taken for the old. So communicators are told of
-/// one piece in their lives: they are made with it, and end before it is freed.
+/// NCCL remembers memory that graphs have used, by its address, for some calls after the graphs and the
+/// registration are gone; it would take new memory at that address for the old. So communicators get only one
+/// piece in their lifetime: they are made with it, and end before it is freed.
 class NcclMemory final : public OperandMemory {
  public:
   enum class Kind : std::uint8_t {
     buffers,  ///< ncclCommRegister
     windows,  ///< ncclCommWindowRegister, symmetric
   };
-  /// Whether memory is a device's, so that a window's handle is none of a buffer.
+  /// Returns true if the address is in a device's memory: tells a window's handle from that of a buffer.
   using IsOnDevice = std::function<bool(const void*)>;
   NcclMemory(Kind kind, const NcclLibrary& nccl, const Session& session, NcclCommunicators& communicators,
              IsOnDevice is_on_device = lies_on_device);
   ~NcclMemory() override;
 
   [[nodiscard]] bool are_windows() const noexcept { return kind_ == Kind::windows; }
-  /// Why there is none; empty if there is, or as long as nobody knows.
+  /// Returns why there is no such memory; empty if there is, or if that is not yet known.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
-  /// That so much will be needed, and is worth keeping from the first use on. The same on all ranks.
+  /// Announces that so much will be needed, and should be kept from the first use on. The same on all ranks.
   void foresee(std::size_t bytes) noexcept;
-  /// Has room for `sets` sets of `bytes_of_set` in each member, for such calls. The same on all ranks,
-  /// collective: all throw Error(unsupported) or Error(out_of_memory) where one cannot. What was made before
-  /// is gone, as are the communicators and what refers to them, if there was less room, or if this NCCL
-  /// cannot make such calls after those that were made there.
+  /// Makes room for `sets` sets of `bytes_of_set` in each member, for such calls. The same on all ranks;
+  /// collective: all throw Error(unsupported) or Error(out_of_memory) if one cannot. If there was less room,
+  /// or this NCCL cannot make such calls after the earlier ones, all tensors made before are gone, and so are
+  /// the communicators and everything that refers to them.
   void reserve(std::size_t sets, std::size_t bytes_of_set, NcclCallKind kind);
-  /// Gives the memory back, and ends the communicators, if there is more of it than is worth keeping for the
-  /// next ones. Collective.
+  /// Frees the memory, and ends the communicators, if there is more of it than should be kept. Collective.
   void trim();
-  /// Whatever there is. Collective.
+  /// Frees all memory. Collective.
   void release();
 
   void start_set(std::size_t set) override;
@@ -61,16 +60,16 @@ class NcclMemory final : public OperandMemory {
   [[nodiscard]] static bool lies_on_device(const void* memory);
   void allocate(std::size_t bytes);
   void tell_communicators();
-  /// Whether what NCCL returned tells of the kind of memory that is wanted.
+  /// Returns true if NCCL's handle is of the kind of memory that was asked for.
   [[nodiscard]] bool is_known(const Piece& piece) const;
   [[nodiscard]] std::string reason_of(ncclResult_t result) const;
-  /// Of this rank: NCCL knows nothing of the memory any more.
+  /// Ends the registration of this rank's memory with NCCL.
   void end_use() noexcept;
   void free_all() noexcept;
-  /// The first result that is none of success, of this rank.
+  /// Calls `work` for each local member in a group, and returns this rank's first result other than success.
   template <class Work>
   [[nodiscard]] ncclResult_t in_group(Work&& work) const;
-  /// Whether any rank says so.
+  /// Returns true on all ranks if `here` is true on any rank.
   [[nodiscard]] bool anywhere(bool here) const;
 
   Kind kind_;

@@ -19,11 +19,12 @@ enum ExitStatus : int {
   was_interrupted = 130
 };
 
-/// Of a run that has come to its end: whether what it measured is right, and if not, whose fault it is.
+/// Returns the exit status of a run that has come to its end: whether the results are correct, and if not,
+/// whose are wrong.
 [[nodiscard]] ExitStatus status_of(const Results& results) noexcept;
 
-/// What `work` returns, an exit status. What it throws becomes a line on the standard error stream and the
-/// status that goes with it.
+/// Returns the exit status of `work`. If it throws, writes a line to the standard error stream, and returns
+/// the corresponding status.
 [[nodiscard]] int guarded(const Output& output, const std::function<int()>& work);
 
 }  // namespace tutti::perf

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-/// What went wrong on one rank, in a form that can be told to the others.
+/// Describes a failure of one rank in a form that can be sent to the others.
 namespace tutti::perf {
 
 /// A mistake on the command line, or in a file it names. `what()` is one clear line.
@@ -31,16 +31,16 @@ struct Failure {
 };
 
 [[nodiscard]] Failure failure_of(const std::exception_ptr& exception);
-/// Throws what `failure_of` would turn into `failure`.
+/// Throws the exception that `failure_of` would convert to `failure`.
 [[noreturn]] void raise(const Failure& failure);
 
-/// As bytes, never empty; and back.
+/// Converts a failure to bytes, never empty; `decode_failure` is the inverse.
 [[nodiscard]] std::string encode(const Failure& failure);
 [[nodiscard]] Failure decode_failure(std::string_view bytes);
 
-/// The one failure to report of those of all ranks, at least one: an interrupt before anything else, then a
-/// row that takes too long, a cause before what it led to on the others, then the lowest rank's. Its message
-/// names the rank, unless all say the same.
+/// Returns the failure to report out of those of all ranks, at least one. An interrupt comes first, then a
+/// row that takes too long, then a cause before its consequences on other ranks, then the lowest rank. Its
+/// message names the rank, unless all ranks have the same.
 [[nodiscard]] Failure first_cause(const std::vector<std::optional<Failure>>& by_rank);
 
 }  // namespace tutti::perf

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-/// Ctrl-C: long runs end at the next safe point with what they have.
+/// Handles Ctrl-C: long runs end at the next safe point with what they have.
 namespace tutti::perf {
 
 class Interrupted : public std::runtime_error {
@@ -14,30 +14,30 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// A row has taken longer than it may.
+/// Reports that a row takes longer than it may.
 class TimedOut : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// From now on the first SIGINT, SIGTERM, which is what launchers and batch systems send, SIGHUP, that the
-/// terminal has gone, or SIGPIPE, that the table's reader has, is noted for `check_interrupt`. What follows
-/// within a second is the same wish: `timeout` signals the process, then its group. A later one ends the
-/// process at once.
+/// Notes signals for `check_interrupt` from now on: SIGINT; SIGTERM, which launchers and batch systems send;
+/// SIGHUP, if the terminal is gone; SIGPIPE, if the reader of the table is gone. Further signals within a
+/// second belong to the first one, because `timeout` signals the process, then its group. A later one ends
+/// the process at once.
 void watch_interrupts();
-/// From now on `check_interrupt` throws TimedOut with this message. May be called once, by any thread.
+/// Makes `check_interrupt` throw TimedOut with this message from now on. May be called once, by any thread.
 void note_overtime(const std::string& message);
-/// The row has ended.
+/// Notes that the row has ended.
 void forget_overtime();
-/// Throws Interrupted if a signal was noted, and TimedOut if it is overtime. A few nanoseconds.
+/// Throws Interrupted if a signal was noted, and TimedOut if the row takes too long. Costs a few nanoseconds.
 void check_interrupt();
-/// The message and how long ago it was noted; nothing if it is not overtime.
+/// The message of `note_overtime`, and the time since then.
 struct Overtime {
   std::string message;
   std::chrono::nanoseconds since;
 };
 [[nodiscard]] std::optional<Overtime> overtime();
-/// How long ago the first signal was noted; nothing if none was.
+/// Returns the time since the first signal; nothing if there was none.
 [[nodiscard]] std::optional<std::chrono::nanoseconds> time_since_interrupt();
 
 }  // namespace tutti::perf

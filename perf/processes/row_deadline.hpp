@@ -11,26 +11,26 @@
 
 namespace tutti::perf {
 
-/// Ends the run when a row takes too long: first by `check_interrupt`, which throws TimedOut from then on;
-/// what is stuck all the same, ends with the process, some seconds later.
+/// Ends the run if a row takes too long: first `check_interrupt` throws TimedOut; if work is still stuck some
+/// seconds later, the process ends.
 class RowDeadline {
  public:
-  /// `release` is called on another thread, once: it frees what waits for other ranks. Without a limit
-  /// nothing is.
+  /// Sets the limit; without one, this object does nothing. `release` is called once, on another thread: it
+  /// ends waits for other ranks.
   RowDeadline(std::optional<std::chrono::seconds> limit,
               std::function<void(const std::string& reason)> release);
   RowDeadline(const RowDeadline&) = delete;
   RowDeadline& operator=(const RowDeadline&) = delete;
   ~RowDeadline();
 
-  /// Runs `work`, which is `what`, in so long.
+  /// Runs `work` within the limit; `what` names it in the message.
   void hold(const std::string& what, const std::function<void()>& work);
 
  private:
   void start(const std::string& what);
   void stop();
   void watch();
-  /// With the lock. Whether the row lasts until then.
+  /// Waits, with the lock held, until `end` or the end of the row. Returns true if the row lasts until `end`.
   [[nodiscard]] bool lasts_until(std::unique_lock<std::mutex>& lock,
                                  std::chrono::steady_clock::time_point end);
 

@@ -16,24 +16,26 @@ struct Results;
 struct Row;
 enum class OverRanks : std::uint8_t;
 
-/// The times of an earlier run, that a run is compared with.
+/// The times of an earlier run, which a run is compared with.
 class Baseline {
  public:
-  /// Of what -J has written to the file that `options` name. Throws UsageError if it cannot be read, is
-  /// something else, or has times of ranks that became one in another way. Of what was measured several times
-  /// (-N) the time is their median.
+  /// Reads the file of -J that `options` name. Throws UsageError if it cannot be read, is something else, or
+  /// combines the ranks' times in another way. If a case was measured several times (-N), its time is the
+  /// median.
   explicit Baseline(const Options& options);
 
-  /// Notes in each measurement what the same took before: of the same operation, type, reduction, size,
-  /// tensors, root, dimension, placement, form of launch and results, devices and ranks, by the same peer.
+  /// Stores the earlier time in each measurement of the row. It is the time of the same operation, type,
+  /// reduction, size, tensors, root, dimension, placement, form of launch and results, devices, ranks and
+  /// peer.
   void compare(Row& row, const Job& job);
 
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
-  /// When it was measured and of which commit, such as "2026-11-24T22:26Z, commit 1a2b3c4".
+  /// Returns when and for which commit the baseline was measured, such as "2026-11-24T22:26Z, commit
+  /// 1a2b3c4".
   [[nodiscard]] const std::string& about() const noexcept { return about_; }
-  /// How much slower a time may be, in per cent.
+  /// Returns by how many per cent a time may be slower.
   [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
-  /// How many of its times nothing has been compared with.
+  /// Returns how many of the baseline's times have not been compared with anything.
   [[nodiscard]] std::size_t left_over() const noexcept;
 
  private:
@@ -50,8 +52,8 @@ class Baseline {
   std::map<std::string, Time> times_;  ///< of what identifies a measurement
 };
 
-/// What a comparison comes to, of results that have a baseline: times that have been compared, or would have
-/// been.
+/// The outcome of a comparison, for results that have a baseline: the times that have been compared, or could
+/// not be.
 struct BaselineVerdict {
   struct Change {
     std::string what;  ///< "broadcast 64K float32 root 0 in place"
@@ -63,18 +65,18 @@ struct BaselineVerdict {
   std::vector<Change> slower;            ///< of tutti's, by more than the tolerance; the worst first
   std::vector<std::string> unaccounted;  ///< which the baseline does not have
 
-  /// A comparison of nothing says nothing.
+  /// Returns true if times have been compared and none is slower. A comparison of nothing is not passed.
   [[nodiscard]] bool is_passed() const noexcept { return compared > 0 && slower.empty(); }
 };
 [[nodiscard]] BaselineVerdict compare_with_baseline(const Results& results);
 
-/// For the foot of the table, in whole lines.
+/// Formats the comparison for the foot of the table, in whole lines.
 [[nodiscard]] std::string format_baseline(const Results& results);
-/// In a line: how many times are slower, and which the most, or that none could be compared; empty if it is
-/// passed.
+/// Describes a failed comparison in a line: how many times are slower, and which one most, or that none could
+/// be compared. Empty if the comparison is passed.
 [[nodiscard]] std::string complaint_of_baseline(const Results& results);
 
-/// "+2.1", in per cent, of a time over that of the baseline.
+/// Formats a time over that of the baseline in per cent: "+2.1".
 [[nodiscard]] std::string format_change(double over_baseline);
 
 }  // namespace tutti::perf

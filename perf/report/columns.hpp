@@ -13,15 +13,15 @@
 
 namespace tutti::perf {
 
-/// Lays out the columns of a table: those of nccl-tests in their order, then latencies, then what else tells
-/// rows apart in this run (dimensions, a peer), how a peer compares, and when rows were measured. Each column
-/// is as wide as what the run will put into it.
+/// Lays out the columns of a table: those of nccl-tests in their order, then latencies, then columns that
+/// distinguish rows in this run (dimensions, a peer), the comparison with a peer, and the time of
+/// measurement. Each column is as wide as its widest value in the run.
 class Columns {
  public:
-  /// `has_peer`: whether rows of a peer are among the table's.
+  /// Lays out the columns. `has_peer`: the table has rows of a peer.
   Columns(const Options& options, bool has_peer);
 
-  /// Three lines: groups, titles, units.
+  /// Returns three lines: groups, titles, units.
   [[nodiscard]] std::string titles() const;
   [[nodiscard]] std::string line(const Row& row) const;
 
@@ -46,7 +46,8 @@ class Columns {
   std::vector<Column> columns_;
 };
 
-/// Three to four significant digits, at most seven letters below ten seconds in microseconds.
+/// Formats a number with three to four significant digits, in at most seven characters for times below ten
+/// seconds in microseconds.
 [[nodiscard]] std::string format_figure(double value);
 
 }  // namespace tutti::perf

@@ -9,7 +9,7 @@ namespace tutti::files {
 class WholeFile;
 }
 
-/// Files that the command line names.
+/// Reads and writes files that the command line names.
 namespace tutti::perf {
 
 /// Says why a file was not read, such as "Permission denied".
@@ -17,22 +17,23 @@ struct NotRead {
   std::string reason;
 };
 
-/// Reads a file that the command line names: a regular one of at most 64 MiB. A pipe, a device or a folder is
-/// not read and not waited for.
+/// Reads a regular file of at most 64 MiB that the command line names. A pipe, a device or a folder is
+/// neither read nor waited for.
 [[nodiscard]] std::variant<std::string, NotRead> read_named_file(const std::string& name);
 
-/// A file that is written at the end of a run, by the library's rule for files (files::Place). That it cannot
-/// be written should not cost the run, and is found out before.
+/// A file that is written at the end of a run, by the library's rule for files (files::Place). A file that
+/// cannot be written is reported before the run, so that the run is not lost.
 class ResultFile {
  public:
-  /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.
+  /// Checks the file that `option` names; an empty name means no file. Throws UsageError if it cannot be
+  /// written.
   ResultFile(std::string option, std::string name);
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
   ~ResultFile();
 
   [[nodiscard]] bool is_wanted() const noexcept { return file_ != nullptr; }
-  /// Throws std::runtime_error: by now the disk may be full.
+  /// Writes the file. Throws std::runtime_error, for instance if the disk is full by now.
   void write(const std::string& text);
 
  private:

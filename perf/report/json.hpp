@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Detail : std::uint8_t { summaries, each_latency };
 
-/// An entry of `rows`.
+/// Returns an entry of `rows`.
 [[nodiscard]] Json row_of(const Row& row, Detail detail);
 
 [[nodiscard]] Json number_or_null(const std::optional<double>& number);

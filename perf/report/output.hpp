@@ -6,15 +6,16 @@
 
 namespace tutti::perf {
 
-/// What people read, of which only rank 0 says anything.
+/// Prints text for people, on rank 0 only.
 class Output {
  public:
   explicit Output(bool speaks, std::string program = "tutti-perf")
       : speaks_(speaks), program_(std::move(program)) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
-  /// Writes the text. A full disk is no reason to stop measuring: see `is_broken`.
+  /// Writes the text. Does not throw if the disk is full, because that should not stop a measurement: see
+  /// `is_broken`.
   void print(const std::string& text) const;
-  /// Returns true if something could not be written, other than for want of a reader.
+  /// Returns true if something could not be written for a reason other than a missing reader.
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
   /// Writes a line of this program to the standard error stream.
   void complain(const std::string& text) const;
@@ -26,8 +27,8 @@ class Output {
   mutable bool is_broken_ = false;
 };
 
-/// Shows what is being measured on the standard error stream, if that is a terminal: in one line of it, of
-/// which nothing is left when it is cleared.
+/// Shows what is being measured in one line of the standard error stream, if that is a terminal. `clear`
+/// removes the line.
 class Progress {
  public:
   explicit Progress(bool speaks);

@@ -6,15 +6,15 @@
 
 #include <string>
 
-/// What is shown of devices and plans, and not measured.
+/// Shows devices and plans, without measuring.
 namespace tutti::perf {
 
-/// The devices and links of this process; of ranks, what every one of them sees, those together that see the
-/// same, and how they reach one another. Collective. Throws as Session.
+/// Describes the devices and links of this process. Between ranks, describes what every rank sees, ranks that
+/// see the same together, and how they reach one another. Collective. Throws as Session.
 [[nodiscard]] std::string show_topology(const Options& options, Processes& processes);
 
-/// The plan of the operation that `options` name, and why, on all ranks alike. Collective. Throws UsageError
-/// for what cannot be called, or not as it was asked for.
+/// Describes the plan of the operation that `options` name, with the reasons, on all ranks alike. Collective.
+/// Throws UsageError for a call that is impossible, or impossible with these options.
 [[nodiscard]] std::string explain_operation(const Options& options, Processes& processes);
 
 }  // namespace tutti::perf

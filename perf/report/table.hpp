@@ -9,36 +9,37 @@
 #include <string>
 #include <vector>
 
-/// What people read. Lines that are not rows start with '#', as in nccl-tests; all functions return whole
-/// lines.
+/// Formats the table for people. Lines that are not rows start with '#', as in nccl-tests; all functions
+/// return whole lines.
 namespace tutti::perf {
 
-/// Version, settings, devices that take part, links and peers.
+/// Formats the head: version, settings, devices that take part, links and peers.
 [[nodiscard]] std::string format_header(const Options& options, const Results& results);
-/// The ranks and their devices; empty for one process.
+/// Formats the ranks and their devices; empty for one process.
 [[nodiscard]] std::string format_members(const Job& job);
-/// Above the rows of one operation.
+/// Formats the titles above the rows of one operation.
 [[nodiscard]] std::string format_column_titles(const std::string& operation, const Columns& columns);
-/// What carried a row: above the first of those it is the same of.
+/// Formats the transport and algorithm of a row, for the line above the first row that has them.
 [[nodiscard]] std::string format_choice(const Row& row);
-/// Copies between pairs: a matrix of latencies and one of bandwidths; `rows` are those of one element type.
+/// Formats copies between pairs as a matrix of latencies and one of bandwidths; `rows` are those of one
+/// element type.
 [[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows);
-/// Below them, where there is a baseline: how many of tutti's pairs are slower than there by more than
-/// `tolerance` per cent. Each size of a pair counts.
+/// Formats the line below the matrices, if there is a baseline: how many of tutti's pairs are slower than the
+/// baseline by more than `tolerance` per cent. Each size of a pair counts.
 [[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
-/// Total wrong, what was skipped, average bus bandwidth.
+/// Formats the foot: wrong elements in total, cases left out, average bus bandwidth.
 [[nodiscard]] std::string format_footer(const Results& results);
 
-/// What a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of 48, cycle 2 of 5
-/// ...". Root and reduction are named where a run has several.
+/// Returns the text that a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of
+/// 48, cycle 2 of 5 ...". It names root and reduction if a run has several.
 [[nodiscard]] std::string progress_in_words(const Options& options, const Operation& operation,
                                             const Case& what, const Position& position, int cycle);
 
 /// Prints the table row by row.
 class TablePrinter final : public Listener {
  public:
-  /// All have to live as long as the printer.
+  /// Makes a printer. The arguments must outlive it.
   TablePrinter(const Options& options, const Output& output, const Columns& columns)
       : options_(options), output_(output), columns_(columns), progress_(output.speaks()) {}
 

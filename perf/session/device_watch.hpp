@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-/// How devices fare while they are measured.
+/// Records the state of devices during measurements.
 namespace tutti::perf {
 
-/// At one moment. Nothing: not told, as of virtual devices.
+/// A device's state at one point in time. A member is empty if it is not known, as for virtual devices.
 struct DeviceState {
   std::optional<double> sm_clock_mhz;
   std::optional<double> memory_clock_mhz;
@@ -21,15 +21,15 @@ struct DeviceState {
   std::optional<double> temperature_c;
 };
 
-/// In a run.
+/// A device's state during a run.
 struct DeviceHealth {
   DeviceState before;
   DeviceState after;
-  /// What has kept its clocks down whenever something had just been measured; nothing: not told.
+  /// The reasons why the clocks were lowered right after measurements; nothing if that is not known.
   std::optional<ThrottleReasons> throttled;
 };
 
-/// "power", "thermal" and "hardware": those that are so.
+/// Returns the names of the reasons that apply: "power", "thermal" and "hardware".
 [[nodiscard]] std::vector<std::string> names_of(const ThrottleReasons& reasons);
 
 /// Watches the devices of a process.
@@ -38,11 +38,12 @@ class DeviceWatch {
   explicit DeviceWatch(std::vector<Device> devices)
       : devices_(std::move(devices)), healths_(devices_.size()) {}
 
-  /// Before anything is measured.
+  /// Records the state before measurements.
   void start();
-  /// Right after something has been measured, which does not wait for it.
+  /// Records the state right after a measurement, which does not wait for this.
   void look();
-  /// After all; of every rank's devices, in order of ranks. All ranks have as many. Collective.
+  /// Records the state after all measurements, and returns that of every rank's devices, in order of ranks.
+  /// All ranks have the same number of devices. Collective.
   [[nodiscard]] std::vector<DeviceHealth> finish(Processes& processes);
 
  private:

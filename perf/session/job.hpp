@@ -11,7 +11,7 @@
 
 namespace tutti::perf {
 
-/// One of the devices that take part, wherever it is.
+/// One of the devices that take part, in any process.
 struct MemberDevice {
   int rank = 0;
   std::string host;
@@ -22,7 +22,7 @@ struct MemberDevice {
   DeviceHealth health{};
 };
 
-/// What starting took, in milliseconds, on the slowest rank.
+/// The times of starting, in milliseconds, on the slowest rank.
 struct StartUp {
   double devices = 0.0;       ///< from when the ranks have met until they can be used: with CUDA's contexts
   double communicator = 0.0;  ///< creating it
@@ -40,22 +40,22 @@ struct Job {
 
   [[nodiscard]] int ranks_of_group() const noexcept { return ranks / groups; }
   [[nodiscard]] int group_of(int rank) const noexcept { return rank / ranks_of_group(); }
-  /// Without repetitions, in order of ranks.
+  /// Returns the hosts without repetitions, in order of ranks.
   [[nodiscard]] std::vector<std::string> hosts() const;
 };
 
 [[nodiscard]] std::string_view name_of(Mode mode) noexcept;
 
-/// Which of the devices that a process sees are its own.
+/// The devices that a process uses, out of those that it sees.
 struct DeviceChoice {
   int first = 0;  ///< of as many as it uses
   int shown = 0;  ///< how many, from device 0, are all ranks' on its host, as far as it sees them
 };
 
-/// For rank `rank` of those on `hosts`, one for each rank in order, each of which uses `used` devices and
-/// sees `available`, at least as many. Launchers either show each rank its own devices or all ranks of a host
-/// the same; virtual devices are each rank's own. Throws UsageError where the ranks of a host use more than
-/// there are.
+/// Returns the devices of rank `rank`. `hosts` has the host of each rank, in order; each rank uses `used`
+/// devices and sees `available`, at least as many. Launchers either show each rank its own devices, or show
+/// all ranks of a host the same; each rank has its own virtual devices. Throws UsageError if the ranks of a
+/// host use more devices than there are.
 [[nodiscard]] DeviceChoice devices_of_rank(int used, int available, BackendKind backend, int rank,
                                            const std::vector<std::string>& hosts);
 

@@ -8,7 +8,7 @@
 
 namespace tutti::perf {
 
-/// Where, when and with what a run is made. Empty: unknown, or there is none.
+/// The place, time and software of a run. A text is empty if it is unknown or does not apply.
 struct Provenance {
   std::string date;  ///< UTC, such as 2026-11-24T22:26Z
   std::string
@@ -22,16 +22,16 @@ struct Provenance {
   std::string nccl_library;  ///< the file that NCCL has been loaded from
 };
 
-/// UTC, as strftime formats it, in at most 31 letters.
+/// Formats a UTC time as strftime does, in at most 31 characters.
 [[nodiscard]] std::string utc_text(std::chrono::system_clock::time_point time, const char* format);
 
-/// The name this machine has for itself; empty if it tells none.
+/// Returns the name of this machine; empty if it has none.
 [[nodiscard]] std::string host_name();
 
-/// Of this process and this moment. Driver and CUDA are left out where devices are virtual.
+/// Returns the provenance of this process at this time. Driver and CUDA are left out if devices are virtual.
 [[nodiscard]] Provenance find_provenance(BackendKind backend);
 
-/// The version in what /proc/driver/nvidia/version says; empty if it has none.
+/// Returns the version in the text of /proc/driver/nvidia/version; empty if it has none.
 [[nodiscard]] std::string driver_version_in(const std::string& text);
 
 }  // namespace tutti::perf
