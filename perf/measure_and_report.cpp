@@ -67,7 +67,7 @@ void complain_of_wrong(const Results& results, const Output& output) {
 ExitStatus judge(const Results& results, const Output& output) {
   const auto unfit = std::ranges::find(results.skipped, Skipped::Cause::out_of_memory, &Skipped::cause);
   if (unfit != results.skipped.end()) {
-    output.complain(fmt::format("{} case(s) not measured for want of memory, first {}: {}",
+    output.complain(fmt::format("{} case(s) not measured for lack of memory, first {}: {}",
                                 results.out_of_memory(), unfit->what, unfit->reason));
   } else if (results.rows.empty() && !results.interrupted) {
     throw UsageError(fmt::format("nothing could be measured: {}",

@@ -86,13 +86,11 @@ void parse_explain(const TypedOptions& typed, Options& options) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
   }
   if (!options.operations.front()->moves_tensors()) {
-    throw UsageError(
-        fmt::format("explain: '{}' moves nothing that a transport would carry, expected an "
-                    "operation with a size, as broadcast",
-                    words[1]));
+    throw UsageError(fmt::format(
+        "explain: '{}' moves no bytes, expected an operation with a size, such as broadcast", words[1]));
   }
   if (options.operations.front()->has_unequal_parts()) {
-    throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal ones, as {}",
+    throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal parts, as in {}",
                                  words[1], name_of(*options.operations.front()->collective())));
   }
   if (words.size() < 3 && !typed.has("--tensors")) {
@@ -176,7 +174,7 @@ SizeSweep parse_sweep(const TypedOptions& typed) {
   sweep.begin = parse_size(typed.text("-b", "8"), "-b");
   sweep.end = typed.has("-e") ? parse_size(typed.text("-e"), "-e") : std::max(sweep.begin, sweep.end);
   if (typed.has("-i") && typed.has("-f"))
-    refuse_both(typed, "-i", "-f", "expected one of them, how a size becomes the next");
+    refuse_both(typed, "-i", "-f", "expected one of them, the step between sizes");
   if (typed.has("-i")) {
     sweep.increment = parse_size(typed.text("-i"), "-i");
     if (sweep.increment == 0) refuse_value("-i", typed.text("-i"), "1 byte or more");
@@ -232,7 +230,7 @@ std::vector<ReduceKind> parse_reductions(const std::string& typed, const Options
       std::ranges::any_of(options.dtypes, [&](DType dtype) { return has_operation(dtype, *named); });
   if (!is_had)
     throw UsageError(
-        fmt::format("-o {}: elements of {} do not have it", text, name_of(options.dtypes.front())));
+        fmt::format("-o {}: expected a reduction that {} supports", text, name_of(options.dtypes.front())));
   return {*named};
 }
 
@@ -280,13 +278,15 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
       std::ranges::any_of(typed.words, [](const std::string& word) { return word.ends_with("_perf"); });
   if (options.reductions != std::vector{ReduceKind::sum} && options.reductions.size() == 1 &&
       !is_of_nccl_tests && !any([](const Operation* op) { return op->sums(); })) {
-    throw UsageError(fmt::format("-o {}: {} reduces nothing, expected an operation that does, as all_reduce",
-                                 typed.text("-o"), options.operations.front()->name()));
+    throw UsageError(
+        fmt::format("-o {}: {} does not reduce, expected an operation that does, such as all_reduce",
+                    typed.text("-o"), options.operations.front()->name()));
   }
   if (options.root.value_or(0) != 0 && !is_of_nccl_tests &&
       !any([](const Operation* op) { return op->has_root() && !op->is_copy(); })) {
-    throw UsageError(fmt::format("-r {}: {} has no root, expected an operation that has one, as broadcast",
-                                 typed.text("-r"), options.operations.front()->name()));
+    throw UsageError(
+        fmt::format("-r {}: {} has no root, expected an operation that has one, such as broadcast",
+                    typed.text("-r"), options.operations.front()->name()));
   }
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
@@ -320,7 +320,7 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
   options.baseline_file = typed.text("--baseline");
   if (!typed.has("--tolerance")) return;
   if (!typed.has("--baseline"))
-    throw UsageError("--tolerance is of a comparison: expected --baseline with it");
+    throw UsageError("--tolerance needs a comparison: expected --baseline with it");
   const std::string text = typed.text("--tolerance");
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, options.tolerance);
@@ -335,7 +335,7 @@ void parse_runs(const TypedOptions& typed, Options& options) {
     options.row_timeout = std::chrono::seconds(seconds);
   options.calls_of_a_launch = typed.number("-m", 1, most_calls_of_a_launch).value_or(1);
   if (options.calls_of_a_launch > 1 && options.results == ResultForm::returned)
-    refuse_both(typed, "-m", "--results", "calls of a launch would need results of their own, expected -m 1");
+    refuse_both(typed, "-m", "--results", "each call of a launch would return new tensors, expected -m 1");
   options.first_element = typed.number("-u", 0, farthest_element).value_or(0);
   options.groups = typed.number("--groups", 1, any_number).value_or(1);
   if (options.groups == 1) return;

@@ -43,7 +43,7 @@ enum class PeerChoice : std::uint8_t { none, nccl, mpi };
 
 /// The refusal of a communicator's operations with --multiprocessors 0.
 inline constexpr std::string_view kernels_carry_communicators =
-    "--multiprocessors 0: kernels carry what a communicator does, expected at least 1";
+    "--multiprocessors 0: operations of communicators need kernels, expected at least 1";
 
 /// The command line, checked as far as it can be without looking at devices.
 struct Options {

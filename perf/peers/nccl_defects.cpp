@@ -40,7 +40,7 @@ std::string defect_of_windows(int version, const Operation& operation, const Cas
   // No version is known in which it has them.
   if (version >= averages_in_windows && tensors > 0 && what.reduce_kind == ReduceKind::avg &&
       operation.is(Collective::all_reduce))
-    return "NCCL 2.30 and later fails to average for all in symmetric windows, for want of a kernel";
+    return "NCCL 2.30 and later has no kernel for averages of all_reduce in symmetric windows";
   return "";
 }
 

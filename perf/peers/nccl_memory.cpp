@@ -192,7 +192,7 @@ Tensor NcclMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std
   const std::size_t bytes = Layout(dtype, sizes).nbytes();
   const std::size_t taken = std::max<std::size_t>((bytes + alignment - 1) / alignment, 1) * alignment;
   if (piece.used + taken > bytes_of_set_)
-    throw Error(ErrorCode::internal, "--peer nccl: a call has more operands than were foreseen");
+    throw Error(ErrorCode::internal, "--peer nccl: a call has more operands than were announced");
   std::byte* const memory = static_cast<std::byte*>(piece.memory) + set_ * bytes_of_set_ + piece.used;
   piece.used += taken;
   return Tensor(TensorView(memory, dtype, sizes, session_.members().local[local]));

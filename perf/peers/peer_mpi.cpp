@@ -162,7 +162,7 @@ class MpiPeer final : public Peer {
     if (call.dim != 0) return "MPI gets contiguous memory only";
     if (call.count > std::numeric_limits<int>::max()) return "MPI counts elements with an int";
     if (call.count != 0 && !call.input_sizes.empty() && call.inputs[0][0].data() == call.outputs[0][0].data())
-      return "MPI exchanges parts in place where as much comes from each as goes there";
+      return "MPI exchanges in place only if each member sends and receives equal parts";
     if (!operation.sums()) return "";
     if (operation_of(DType::uint8, call.reduce_kind) == MPI_OP_NULL)
       return fmt::format("MPI has no {}", name_of_reduction(call.reduce_kind));

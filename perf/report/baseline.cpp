@@ -39,8 +39,8 @@ Json parsed(const std::string& file) {
     throw UsageError(fmt::format("--baseline: '{}' cannot be read: {}", file, not_read->reason));
   Json document = Json::parse(std::get<std::string>(read), nullptr, false);
   if (!document.is_object() || document.value("schema", Json()) != schema)
-    throw UsageError(fmt::format("--baseline: '{}' is not what -J writes, expected a document of schema {}",
-                                 file, schema));
+    throw UsageError(
+        fmt::format("--baseline: '{}' is not a file of -J, expected a document of schema {}", file, schema));
   return document;
 }
 
@@ -60,8 +60,8 @@ Baseline::Baseline(const Options& options) : file_(options.baseline_file), toler
   try {
     read(document, options.timing.over_ranks);
   } catch (const Json::exception& error) {
-    throw UsageError(
-        fmt::format("--baseline: '{}' is no whole document of schema {}: {}", file_, schema, error.what()));
+    throw UsageError(fmt::format("--baseline: '{}' is not a complete document of schema {}: {}", file_,
+                                 schema, error.what()));
   }
 }
 
@@ -70,7 +70,7 @@ void Baseline::read(const Json& document, OverRanks over_ranks) {
   // Older documents know nothing but the maximum.
   const std::string how = document.at("settings").value("over_ranks", "max");
   if (ranks > 1 && how != name_of(over_ranks)) {
-    throw UsageError(fmt::format("--baseline: the times of ranks in '{}' are their {}, expected the {} (-a)",
+    throw UsageError(fmt::format("--baseline: '{}' has the {} of the ranks' times, expected the {} (-a)",
                                  file_, how, name_of(over_ranks)));
   }
   const auto mode = document.at("mode").get<std::string>();
@@ -149,7 +149,7 @@ std::string complaint_of_baseline(const Results& results) {
   const BaselineVerdict verdict = compare_with_baseline(results);
   if (verdict.is_passed()) return "";
   if (verdict.compared == 0) {
-    return fmt::format("nothing that was measured is in the baseline '{}', expected a time at least",
+    return fmt::format("the baseline '{}' has none of the measured cases, expected at least one",
                        results.baseline->file());
   }
   return fmt::format("{} of {} time(s) slower than the baseline by more than {} %, most {}",

@@ -114,7 +114,8 @@ void Session::choose_devices(const Options& options) {
   job_.devices_per_rank = used;
   if (job_.ranks % job_.groups != 0) {
     throw UsageError(
-        fmt::format("--groups: {} of {} ranks, expected as many ranks in each", job_.groups, job_.ranks));
+        fmt::format("--groups: {} groups of {} ranks, expected a number that divides the ranks evenly",
+                    job_.groups, job_.ranks));
   }
   members_.count = used * job_.ranks_of_group();
   members_.first_local = used * (processes_.rank() % job_.ranks_of_group());

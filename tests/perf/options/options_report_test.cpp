@@ -69,7 +69,7 @@ TEST(PerfReportOptions, FilesAreOfMeasurements) {
   EXPECT_EQ(usage_error_of([] {
               parsed({"all", "--tolerance", "5"});
             }),
-            "--tolerance is of a comparison: expected --baseline with it");
+            "--tolerance needs a comparison: expected --baseline with it");
   for (const char* const wrong : {"-1", "x", "3%", "inf", "nan"}) {
     EXPECT_EQ(usage_error_of([wrong] {
                 parsed({"all", "--baseline", "c.json", "--tolerance", wrong});

@@ -193,7 +193,8 @@ TEST(PerfLaunchers, GroupsOfRanksMeasureAtTheSameTime) {
   unlink(json.c_str());
   const Ranks uneven(3, {"all_reduce_add", "--groups", "2"});
   EXPECT_EQ(uneven.wait(), std::vector<int>(3, bad_usage));
-  expect_mention(uneven[0].error(), "--groups: 2 of 3 ranks, expected as many ranks in each");
+  expect_mention(uneven[0].error(),
+                 "--groups: 2 groups of 3 ranks, expected a number that divides the ranks evenly");
 }
 
 TEST(PerfLaunchers, ARowInWhichARankStopsEndsInTime) {

@@ -224,7 +224,7 @@ TEST(PerfCommandLine, WhatThereIsNoMemoryForIsLeftOutAndTheRunGoesOn) {
   const Outcome outcome = run({"broadcast", "gather", "sendrecv", "all_reduce", "-b", "4K", "-e", "4G", "-f",
                                "1048576", "-n", "1", "--repetitions", "1", "--devices", "2", "-J", json});
   EXPECT_EQ(outcome.status, 5) << outcome.out;
-  expect_one_line_about(outcome.error, "5 case(s) not measured for want of memory, first broadcast 4G");
+  expect_one_line_about(outcome.error, "5 case(s) not measured for lack of memory, first broadcast 4G");
   EXPECT_NE(outcome.error.find("TUTTI_VIRTUAL_MEMORY"), std::string::npos) << outcome.error;
   EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));
@@ -250,7 +250,7 @@ TEST(PerfCommandLine, WhatFitsInPlaceOnlyIsMeasuredInPlace) {
 TEST(PerfCommandLine, WhereNothingFitsTheRunHasFailed) {
   const Outcome outcome = run({"broadcast", "-b", "4G", "-e", "4G", "-n", "1", "--devices", "2"});
   EXPECT_EQ(outcome.status, 5) << outcome.out;
-  expect_one_line_about(outcome.error, "1 case(s) not measured for want of memory");
+  expect_one_line_about(outcome.error, "1 case(s) not measured for lack of memory");
 }
 
 TEST(PerfCommandLine, OneDeviceHasTimesAndNoBandwidths) {
@@ -346,7 +346,7 @@ TEST(PerfCommandLine, WhatCopyEnginesCannotDoIsLeftOutAndTheRunGoesOn) {
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   for (const char* const operation : {"all_gather", "barrier"})
     EXPECT_NE(outcome.out.find(std::string("# not measured: ") + operation +
-                               ": --multiprocessors 0: kernels carry what a communicator does"),
+                               ": --multiprocessors 0: operations of communicators need kernels"),
               std::string::npos)
         << outcome.out;
   EXPECT_NE(outcome.out.find(" 4096 "), std::string::npos) << outcome.out;

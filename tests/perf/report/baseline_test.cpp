@@ -114,8 +114,8 @@ TEST(PerfBaseline, WhatDiffersHasNoPartner) {
     EXPECT_EQ(compare_with_baseline(results).unaccounted.size(), 1U) << number;
     EXPECT_EQ(results.baseline->left_over(), 1U) << number;
     EXPECT_EQ(status_of(results), is_slower) << number;
-    EXPECT_EQ(complaint_of_baseline(results), "nothing that was measured is in the baseline '" +
-                                                  results.baseline->file() + "', expected a time at least");
+    EXPECT_EQ(complaint_of_baseline(results), "the baseline '" + results.baseline->file() +
+                                                  "' has none of the measured cases, expected at least one");
     const std::string foot = format_footer(results);
     EXPECT_NE(foot.find("#   not in the baseline: 1 time(s), first "), std::string::npos) << foot;
     EXPECT_NE(foot.find("#   in the baseline alone: 1 time(s)\n"), std::string::npos) << foot;
@@ -151,7 +151,7 @@ TEST(PerfBaseline, WhatIsNoneIsRefused) {
   EXPECT_EQ(usage_error_of([&options] { const Baseline baseline(options); }),
             "--baseline: '/no/such/file' cannot be read: No such file or directory");
   for (const char* const text : {"", "[]", "no JSON", "{\"schema\": \"other/1\"}"})
-    EXPECT_NE(refusal_of(text).find("is not what -J writes, expected a document of schema tutti-perf/2"),
+    EXPECT_NE(refusal_of(text).find("is not a file of -J, expected a document of schema tutti-perf/2"),
               std::string::npos)
         << text;
   options.baseline_file = testing::TempDir();
@@ -166,9 +166,9 @@ TEST(PerfBaseline, WhatIsNoneIsRefused) {
             "--baseline: '" + files.large + "' cannot be read: it has more than 67108864 bytes");
   Options average;
   average.timing.over_ranks = OverRanks::average;
-  EXPECT_NE(
-      refusal_of(to_json({}, results_of_ranks(), {}), average).find("are their max, expected the average"),
-      std::string::npos);
+  EXPECT_NE(refusal_of(to_json({}, results_of_ranks(), {}), average)
+                .find("has the max of the ranks' times, expected the average"),
+            std::string::npos);
 }
 
 TEST(PerfBaseline, WhatIsNotWholeIsRefused) {
@@ -186,7 +186,8 @@ TEST(PerfBaseline, WhatIsNotWholeIsRefused) {
     change(document);
     const std::string message = refusal_of(document.dump());
     EXPECT_TRUE(message.starts_with("--baseline: '")) << message;
-    EXPECT_NE(message.find("is no whole document of schema tutti-perf/2: "), std::string::npos) << message;
+    EXPECT_NE(message.find("is not a complete document of schema tutti-perf/2: "), std::string::npos)
+        << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
 }

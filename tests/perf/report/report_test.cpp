@@ -217,7 +217,7 @@ TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
       {"scatter 1G", "out of memory on device 0. Free tensors.", Skipped::Cause::out_of_memory});
   EXPECT_EQ(format_skipped(results.skipped.back()),
             "# not measured: scatter 1G: out of memory on device 0\n");
-  EXPECT_NE(format_footer(results).find("# not measured: 2 case(s), 1 of them for want of memory\n"),
+  EXPECT_NE(format_footer(results).find("# not measured: 2 case(s), 1 of them for lack of memory\n"),
             std::string::npos);
   const auto document = nlohmann::json::parse(to_json({}, results, {}));
   EXPECT_EQ(document["not_measured"][0]["cause"], "too_small");
