@@ -21,7 +21,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /// Memory that the program has allocated itself, by `register_memory` and without it.
@@ -292,22 +291,6 @@ TEST(RegisteredMemory, TellsThatItWasFreedTooEarly) {
     EXPECT_TRUE(refuses([&] { registration.release(); }, ErrorCode::invalid_argument,
                         {"was freed while it was registered"}));
     EXPECT_FALSE(registration);
-  });
-}
-
-TEST(RegisteredMemory, IsTheParentsInAChild) {
-  expect_all_right(1, [](Exchange&) {
-    const OwnMemory own(0);
-    const MemoryRegistration registration = own.registered();
-    const pid_t child = fork();
-    if (child == 0) {
-      const bool is_refused =
-          refuses([&] { static_cast<void>(own.registered()); }, ErrorCode::unsupported, {"child"});
-      _exit(is_refused ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
   });
 }
 
