@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-/// The times that ranks take for the same thing.
+/// Combines the times that ranks take for the same operation.
 namespace tutti::perf {
 
-/// How they become one; in the order in which nccl-tests counts them.
+/// The way in which ranks' times are combined, in the order of nccl-tests' numbers.
 enum class OverRanks : std::uint8_t { rank0, average, minimum, maximum };
 
-/// As options and files call it.
+/// Returns the name in options and files.
 [[nodiscard]] std::string_view name_of(OverRanks how) noexcept;
 
 /// Every rank's numbers, in order of ranks, on all of them. All ranks have the same count. Collective.
@@ -29,7 +29,8 @@ struct SlowestRank {
   int rank = 0;
   double over_fastest = 1.0;  ///< its time over that of the fastest rank
 };
-/// Of a time of each rank; of equal ones the first. Nothing for fewer than two ranks.
+/// Returns the slowest rank, given a time of each; the first one of equal times. Nothing for fewer than two
+/// ranks.
 [[nodiscard]] std::optional<SlowestRank> slowest_of(std::span<const double> by_rank);
 
 }  // namespace tutti::perf

@@ -32,7 +32,7 @@ class Processes {
   [[nodiscard]] virtual int size() const = 0;
   /// Whether a launcher started them: then even a single one is a rank.
   [[nodiscard]] virtual bool are_ranks() const = 0;
-  /// Whether MPI has been initialised.
+  /// Returns true if MPI has been initialised.
   [[nodiscard]] virtual bool have_mpi() const { return false; }
   [[nodiscard]] double milliseconds_since_start() const {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();

@@ -29,46 +29,47 @@ class Session {
   [[nodiscard]] Processes& processes() const noexcept { return processes_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const Members& members() const noexcept { return members_; }
-  /// With the communicator only if the operation is a communicator's.
+  /// Returns the members for an operation, with the communicator only if the operation needs it.
   [[nodiscard]] Members members_of(const Operation& operation) const;
-  /// Why the operation cannot be had here; empty if it can.
+  /// Returns why the operation is not possible here; empty if it is.
   [[nodiscard]] std::string refusal(const Operation& operation) const;
   [[nodiscard]] const Job& job() const noexcept { return job_; }
-  /// How many of the topology's first devices say all of what takes part on this process's host.
+  /// Returns how many of the topology's first devices include all devices that take part on this process's
+  /// host.
   [[nodiscard]] int devices_shown() const noexcept { return devices_shown_; }
-  /// Of this process's members, in order.
+  /// Returns the streams of this process's members, in order.
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
-  /// Of this process's devices.
+  /// Returns the watch of this process's devices.
   [[nodiscard]] DeviceWatch& watch() const noexcept { return *watch_; }
   /// Blocks until all work on these streams is done.
   void synchronize() const;
-  /// How many sets of buffers to rotate over so that one operation does not find its data in the caches
-  /// another one left there, as far as memory allows. The same on all ranks.
+  /// Returns how many sets of buffers to use in turn, as far as memory allows, so that an operation does not
+  /// find its data in caches that an earlier one has filled. The same on all ranks.
   [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
-  /// What carried the last call of the operation.
+  /// Returns the plan of the operation's last call.
   [[nodiscard]] PlanSummary last_plan(const Operation& operation) const;
-  /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`). That ends the communicator
-  /// between ranks, if others may wait in it.
+  /// Runs `work` on all ranks; if it fails on one rank, it fails on all (see `Processes`). That ends the
+  /// communicator between ranks, if others may wait in it.
   void together(const std::function<void()>& work) const;
-  /// Makes calls of the communicator, in `together`. After a meeting of all ranks: one that has failed before
-  /// is found there, and not waited for.
+  /// Makes calls of the communicator, inside `together`. All ranks meet before, so that a rank that has
+  /// failed is found, and not waited for in the calls.
   template <class Calls>
   void call(Calls&& calls) const {
     is_calling_ = true;
     calls();
     is_calling_ = false;
   }
-  /// Ends what the communicator has under way; by any thread.
+  /// Ends the communicator's calls that are under way; called by any thread.
   void abort(const std::string& reason) const;
-  /// On all ranks after `together` has thrown Error(out_of_memory): makes the communicator anew if that has
-  /// ended it. Throws as `together`.
+  /// Makes the communicator again on all ranks, if Error(out_of_memory) in `together` has ended it. Throws as
+  /// `together`.
   void recover();
 
  private:
   void choose_devices(const Options& options);
   void join_ranks();
   void join_local_devices();
-  /// All ranks, and in groups if there are several.
+  /// Joins all ranks, and joins them in groups if there are several.
   void join();
   void part();
   void gather_members();

@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-/// How times are taken.
+/// Measures times.
 namespace tutti::perf {
 
-/// What a set of measurements says, in the unit they were made in.
+/// A summary of measurements, in the unit in which they were made.
 struct Summary {
   std::size_t count = 0;
   double minimum = 0.0;
@@ -25,28 +25,28 @@ struct Summary {
   double variation = 0.0;  ///< the coefficient of it: standard deviation of the samples over their mean
 };
 
-/// The value below which a share `quantile` (0 to 1) of `sorted` lies, interpolated between neighbours.
-/// `sorted` is ascending and not empty.
+/// Returns the value below which a share `quantile` (0 to 1) of `sorted` lies, interpolated between
+/// neighbours. `sorted` is ascending and not empty.
 [[nodiscard]] double quantile(std::span<const double> sorted, double quantile);
-/// All zero for no samples.
+/// Summarises samples; all members are zero if there are none.
 [[nodiscard]] Summary summarize(std::vector<double> samples);
 
-/// Something that can be launched many times.
+/// Work that can be launched many times.
 struct Launcher {
-  /// Enqueues launch number `index`: implementations rotate their buffers by it.
+  /// Enqueues launch number `index`, which selects the set of buffers.
   std::function<void(std::size_t index)> launch;
   std::size_t operations_per_launch = 1;  ///< more than one where a peer packs several into one graph
-  /// Enqueues a single operation, where `launch` enqueues several; otherwise empty.
+  /// Enqueues a single operation, if `launch` enqueues several; otherwise empty.
   std::function<void()> launch_one;
-  /// Blocks until everything launched is complete on all devices.
+  /// Blocks until all launches are complete on all devices.
   std::function<void()> synchronize;
   std::size_t rotation = 1;  ///< how many different launches there are: all are warmed up
-  /// False where a rank that leaves a batch half-way would leave the others stuck in it.
+  /// False if a rank that leaves a batch early would leave the others waiting in it.
   bool interruptible = true;
 };
 
-/// How much to measure. What is not given is chosen so that short operations are repeated often and long ones
-/// do not take more than a second or two.
+/// The amount of measurement. Values that are not given are chosen so that short operations are repeated
+/// often and long ones do not take more than a second or two.
 struct TimingPlan {
   std::optional<int> iterations;   ///< launches in a batch
   std::optional<int> warmup;       ///< launches before the first measurement
@@ -55,7 +55,7 @@ struct TimingPlan {
   OverRanks over_ranks = OverRanks::maximum;
 };
 
-/// Microseconds per operation: a sample is all ranks', as the plan says.
+/// Times in microseconds per operation. A sample combines all ranks' times, as the plan says.
 struct Timing {
   Summary back_to_back;  ///< batches: enqueue all, wait once, divide by their number; one sample per batch
   Summary latency;       ///< from the call to completion on all devices; one sample per operation
@@ -64,8 +64,8 @@ struct Timing {
   std::vector<double> back_to_back_of_ranks;  ///< each rank's median
 };
 
-/// Warms up, then measures both. All ranks start every batch, and every operation whose latency is taken, in
-/// step, and make the same launches. Throws Interrupted after Ctrl-C.
+/// Warms up, then measures batches and latencies. All ranks start every batch, and every operation whose
+/// latency is measured, together, and make the same launches. Throws Interrupted after Ctrl-C.
 [[nodiscard]] Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes);
 
 }  // namespace tutti::perf
