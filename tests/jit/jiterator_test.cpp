@@ -61,13 +61,22 @@ TEST_F(Jiterator, AppliesAFunctionToEachElement) {
 
 TEST_F(Jiterator, TakesNumbersOfAllKinds) {
   const JitFunction axpy = create_jit_fn(axpy_text, {{"alpha", 3}});
-  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::uint8,
-                            DType::int16, DType::int32, DType::int64}) {
+  for (const DType dtype :
+       {DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::uint8, DType::int16,
+        DType::uint16, DType::int32, DType::uint32, DType::int64, DType::uint64}) {
     SCOPED_TRACE(name_of(dtype));
     const Tensor result = axpy({on_device({1, 2, 3}, dtype), on_device({10, 20, 30}, dtype)});
     EXPECT_EQ(result.dtype(), dtype);
     EXPECT_EQ(result.to(DType::float32).to_vector<float>(), (std::vector<float>{13, 26, 39}));
   }
+  // A number that is negative where the type has a sign.
+  const JitFunction half = create_jit_fn("template <class T> T half(T a) { return (a - 2) / 2; }");
+  const auto halves = [&](DType dtype) {
+    return half({on_device({0}, dtype)}).to(DType::float64).item<double>();
+  };
+  EXPECT_EQ(halves(DType::int32), -1.0);
+  EXPECT_EQ(halves(DType::uint32), 2147483647.0);
+  EXPECT_EQ(halves(DType::uint64), 0x1p63);
   const JitFunction differ = create_jit_fn("template <class T> T differ(T a, T b) { return a != b; }");
   const Tensor truths = differ({on_device({0, 1, 1}, DType::boolean), on_device({0, 0, 1}, DType::boolean)});
   EXPECT_EQ(truths.to(DType::float32).to_vector<float>(), (std::vector<float>{0, 1, 0}));

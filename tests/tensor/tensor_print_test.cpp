@@ -39,6 +39,10 @@ TEST(TensorPrinting, ShowsEveryKindOfNumber) {
   EXPECT_EQ(values(full({2}, 1.5, {.dtype = DType::bfloat16})), "[1.5, 1.5]");
   EXPECT_EQ(values(full({1}, -1, {.dtype = DType::int8, .device = Device(0)})), "[-1]");
   EXPECT_EQ(values(full({1}, 200, {.dtype = DType::uint8})), "[200]");
+  EXPECT_EQ(values(full({1}, 65535, {.dtype = DType::uint16})), "[65535]");
+  EXPECT_EQ(values(full({1}, 4294967295, {.dtype = DType::uint32})), "[4294967295]");
+  EXPECT_EQ(values(full({1}, 0x1p63, {.dtype = DType::uint64, .device = Device(0)})),
+            "[9223372036854775808]");
   EXPECT_EQ(values(full({2}, 1, {.dtype = DType::boolean})), "[true, true]");
   EXPECT_EQ(values(from_host(std::vector<std::complex<double>>{{1, -2}}, {1})), "[1-2i]");
   EXPECT_EQ(values(full({}, 3, {.dtype = DType::int64})), "3");
