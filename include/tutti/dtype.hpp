@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace tutti {
 
@@ -55,11 +56,20 @@ inline constexpr std::array all_dtypes{
 /// them. Throws Error(invalid_argument) for any other text.
 [[nodiscard]] TUTTI_EXPORT DType parse_dtype(std::string_view text);
 
+namespace detail {
+
+/// Says that T is the one of `long` and `long long`, signed or not, that is no fixed-width type's name.
+template <class T>
+inline constexpr bool is_other_word = std::is_same_v<T, long> || std::is_same_v<T, unsigned long> ||
+                                      std::is_same_v<T, long long> || std::is_same_v<T, unsigned long long>;
+
+}  // namespace detail
+
 /// Gives the `DType` of a C++ type: `dtype_of<float>` is `DType::float32`. Undefined for other types.
 template <class T>
 inline constexpr DType dtype_of = [] {
-  static_assert(sizeof(T) == 0, "not an element type of tutti");
-  return DType::float32;
+  static_assert(detail::is_other_word<T> && sizeof(T) == 8, "not an element type of tutti");
+  return std::is_signed_v<T> ? DType::int64 : DType::uint64;
 }();
 template <>
 inline constexpr DType dtype_of<Float16> = DType::float16;

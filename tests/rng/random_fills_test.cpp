@@ -51,8 +51,7 @@ TEST(RngFill, FillsStridedTensorsInIndexOrder) {
 
 TEST(RngFill, RefusesElementsThatShareAPlaceAndDrawsNothingThen) {
   const Tensor one = zeros({1}, {.device = Device(0)});
-  const Tensor repeated =
-      Tensor::from_blob(TensorView(one.data(), DType::float32, {3}, {0}, Device(0)), [] {});
+  const Tensor repeated = from_blob(one.data(), {3}, {.device = 0}, {0}, [](void*) {});
   manual_seed(3);
   EXPECT_TRUE(refuses([&] { normal_(repeated); }, ErrorCode::invalid_argument,
                       {"normal_: the tensor has sizes", "several indices share an element"}));

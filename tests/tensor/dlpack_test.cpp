@@ -89,7 +89,7 @@ TEST(DLPackExport, NamesEveryElementTypeAsTheSpecificationDoes) {
 }
 
 TEST(DLPackExport, DescribesTheMemoryItShares) {
-  const Tensor tensor = from_host(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor tensor = tutti::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   const Managed managed(to_dlpack(tensor.transpose(0, 1)));
   const DLTensor& exported = managed->dl_tensor;
   EXPECT_EQ(exported.data, tensor.data());
@@ -114,8 +114,7 @@ TEST(DLPackExport, NamesThePlace) {
 TEST(DLPackExport, KeepsTheMemoryUntilDeleted) {
   int releases = 0;
   std::vector<float> memory{1, 2};
-  std::optional<Tensor> tensor =
-      Tensor::from_blob(TensorView(memory.data(), DType::float32, {2}, Device::host()), [&] { ++releases; });
+  std::optional<Tensor> tensor = from_blob(memory.data(), {2}, {}, [&](void*) { ++releases; });
   std::optional<Managed> managed(to_dlpack(*tensor));
   tensor.reset();
   EXPECT_EQ(releases, 0);

@@ -337,7 +337,8 @@ TEST(TensorCopy, OntoItselfDoesNothing) {
 
 TEST(TensorCopy, BetweenInterleavedPartsOfOneTensor) {
   for (const Place& place : places()) {
-    const Tensor tensor = from_host(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, place.device);
+    const Tensor tensor =
+        tutti::tensor(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, {.device = place.device});
     tensor.narrow(1, 0, 1).copy_(tensor.narrow(1, 1, 1));
     EXPECT_EQ(tensor.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 1, 3, 3, 5, 5, 7, 7}));
   }
