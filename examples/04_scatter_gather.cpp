@@ -10,7 +10,7 @@ int main() {
   // Seven samples of three values, on the host.
   std::vector<float> values(21);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const tutti::Tensor batch = tutti::from_host(values, {7, 3});
+  const tutti::Tensor batch = tutti::tensor(values, {7, 3});
 
   // Along dimension 0, in equal parts as far as that goes: 4 samples and 3.
   const std::vector<tutti::Tensor> parts = tutti::scatter(batch, {0, 1});

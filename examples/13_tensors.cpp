@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors: views share memory, copies convert and cross devices, and DLPack hands memory to other libraries
-// and takes it from them.
+// Tensors: values and memory of the program's go in and out, views share memory, copies convert and cross
+// devices, and DLPack hands memory to other libraries and takes it from them.
 
 #include "tutti/tutti.hpp"
 
 #include <cstdint>
 #include <iostream>
+#include <span>
 #include <vector>
 
 int main() {
-  const tutti::Tensor table = tutti::from_host(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}, 0);
+  const tutti::Tensor table = tutti::tensor({{1.0F, 2.0F, 3.0F}, {4.0F, 5.0F, 6.0F}}, {.device = 0});
   const tutti::Tensor column = table.narrow(1, 1, 1);  // no copy: the second column
   column.fill_(0);
   std::cout << "the table: " << table << '\n';
@@ -20,6 +21,12 @@ int main() {
   turned.copy_(table.transpose(0, 1));
   std::cout << "turned, as integers: " << turned << '\n';
   if (turned.to_vector<std::int32_t>() != std::vector<std::int32_t>{1, 4, 0, 0, 3, 6}) return 1;
+
+  // Memory of the program's own as a tensor, without a copy, and values out into such memory.
+  std::vector<float> mine(6);
+  tutti::from_blob(mine.data(), {2, 3}).copy_(table);
+  table.transpose(0, 1).copy_to(std::span(mine));
+  if (mine != std::vector<float>{1, 4, 0, 0, 3, 6}) return 1;
 
   // Operations that mix devices are refused, unless they are copies.
   try {

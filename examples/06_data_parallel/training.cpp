@@ -31,8 +31,8 @@ Data make_data() {
     }
     targets.push_back(target);
   }
-  return {tutti::from_host(inputs, {samples, features}).pin_memory(),
-          tutti::from_host(targets, {samples}).pin_memory()};
+  return {tutti::tensor(inputs, {samples, features}).pin_memory(),
+          tutti::tensor(targets, {samples}).pin_memory()};
 }
 
 Parameters zero_parameters(tutti::Device device) {

@@ -113,8 +113,8 @@ class Trainer {
   void start(const std::string& resume) {
     if (communicator_.rank() == 0 && !resume.empty()) {
       const Checkpoint checkpoint = load(resume);
-      parameters_.weights.copy_(tutti::from_host(checkpoint.weights, {training::features}));
-      parameters_.bias.copy_(tutti::from_host(checkpoint.bias, {1}));
+      parameters_.weights.copy_from(checkpoint.weights);
+      parameters_.bias.copy_from(checkpoint.bias);
       step_.fill_(checkpoint.step);
     }
     tutti::replicate(communicator_, {{parameters_.weights, parameters_.bias, step_}});

@@ -50,7 +50,7 @@ class TUTTI_EXPORT MemoryRegistration {
 /// Registers `bytes` bytes of a device's memory from `pointer` on, which the program has allocated itself, as
 /// by `cudaMalloc`: until the registration ends, collectives of one process and communicators use the memory
 /// in place, as they do tutti's own. Without it, a communicator copies large operands of other origin before
-/// the call and after it. Tensors over the memory are made by `Tensor(TensorView(...))`.
+/// the call and after it. Tensors over the memory are made by `from_blob`.
 ///
 /// A registration is a matter of this process alone: it is neither collective nor of one communicator, other
 /// ranks need not register theirs, and calls may mix. Other processes open the allocation around `pointer`,

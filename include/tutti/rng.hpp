@@ -66,7 +66,8 @@ TUTTI_EXPORT void uniform_(const Tensor& tensor, double low = 0.0, double high =
 TUTTI_EXPORT void normal_(const Tensor& tensor, double mean = 0.0, double standard_deviation = 1.0);
 /// Draws integers from [low, high), for the integer types. All are equally likely; if there are at most 2^32
 /// of them, the probability of each deviates by less than one part in 2^32. Takes two words per element.
-/// Throws Error(invalid_argument) unless low < high and the element type holds both `low` and `high` - 1.
+/// Throws Error(invalid_argument) unless low < high and the element type holds both `low` and `high` - 1; of
+/// uint64, no more than 2^63 - 2 can be drawn.
 TUTTI_EXPORT void random_(const Tensor& tensor, std::int64_t low, std::int64_t high);
 /// Draws 1 with the given probability, which is rounded to a multiple of 2^-32, else 0, for all element types
 /// but complex ones. Takes one word per element. Throws Error(invalid_argument) for a probability outside [0,

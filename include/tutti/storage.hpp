@@ -34,7 +34,7 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
   [[nodiscard]] Device device() const noexcept { return device_; }
   /// Defers reuse and freeing of the memory until the work is done that is queued on `stream` when the last
-  /// owner goes. Does nothing for pageable memory and for memory of `Tensor::from_blob`.
+  /// owner goes. Does nothing for pageable memory and for memory of `from_blob`.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
   [[nodiscard]] bool is_library_memory() const noexcept { return origin_ == MemoryOrigin::library; }
   [[nodiscard]] MemoryAccess access() const noexcept { return access_; }

@@ -26,7 +26,7 @@ enum class SyncDebugMode : std::uint8_t {
 /// The following calls count as blocking, whether or not there is something to wait for at the time:
 ///  - `synchronize`, `Stream::synchronize`, `Event::synchronize`;
 ///  - `Tensor::copy_` between the host and a device, if it is blocking or the memory on the host is not
-///    pinned, and with it `Tensor::to`, `Tensor::to_vector`, `from_host` and others that copy so;
+///    pinned, and with it `Tensor::to`, `Tensor::to_vector`, `tensor` and others that copy so;
 ///  - `from_dlpack` of memory of the host, with a stream; making a `SharedTensor`;
 ///  - `gather` to the host, unless `CollectiveOptions::blocking` is no;
 ///  - `empty_cache`, `empty_pinned_cache`, making a `GraphGuard`; allocations that find no memory free and so

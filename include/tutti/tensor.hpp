@@ -10,11 +10,15 @@
 #include "tutti/storage.hpp"
 #include "tutti/stream.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
+#include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -43,6 +47,17 @@ struct LikeOptions {
   std::optional<MemoryFormat> format = {};
   HostMemory host_memory = HostMemory::pageable;  ///< whatever the other one's is
 };
+
+namespace detail {
+
+template <class Values>
+using ElementOf = std::ranges::range_value_t<Values>;
+
+/// Elements in contiguous memory: a vector, a span, an array. (A std::vector<bool> is none.)
+template <class Values>
+concept Elements = std::ranges::contiguous_range<Values> && std::ranges::sized_range<Values>;
+
+}  // namespace detail
 
 /// A view of memory that somebody else owns: address, element type, sizes, strides and device. Cheap to copy.
 /// The owner keeps the memory alive until queued work on it is done.
@@ -90,12 +105,9 @@ class TUTTI_EXPORT Tensor {
   Tensor() = default;  ///< undefined
   Tensor(detail::IntrusivePtr<Storage> storage, TensorView view) noexcept
       : storage_(std::move(storage)), view_(std::move(view)) {}
-  /// Wraps memory without owning it: its owner keeps it alive, as for `view`.
+  /// Wraps memory without owning it: its owner keeps it alive, as for `view`. Nothing is checked: see
+  /// `from_blob`.
   explicit Tensor(TensorView view) noexcept : view_(std::move(view)) {}
-  /// Takes ownership of memory made elsewhere. When the last owner of `view.data()` is gone, `release` is
-  /// called once, on that owner's thread. It must not throw, which would terminate the program, and must
-  /// itself make sure that queued work no longer uses the memory.
-  [[nodiscard]] static Tensor from_blob(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] bool defined() const noexcept { return view_.defined(); }
   [[nodiscard]] const TensorView& view() const noexcept { return view_; }
@@ -192,6 +204,17 @@ class TUTTI_EXPORT Tensor {
     copy_to_host(result.data());
     return result;
   }
+  /// Copies the elements in index order to `values`, a contiguous range of as many elements of the tensor's
+  /// type (a span, a vector, an array). Waits like `to_vector`. Throws Error(invalid_argument) if T is not
+  /// the element type, or if there are more or fewer.
+  template <detail::Elements Values>
+  void copy_to(Values&& values) const;
+  /// Copies `values`, a contiguous range of as many elements of the tensor's type, in index order into the
+  /// tensor, as `copy_` does from pageable host memory: after the work that the device's current stream has
+  /// queued, for which the call waits. The values may be changed on return. Returns *this. Throws like
+  /// `copy_to`.
+  template <detail::Elements Values>
+  const Tensor& copy_from(const Values& values) const;
   /// Returns the elements' bytes in index order, copied to the host as by `to_vector`.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
   /// Returns the value of a tensor with exactly one element, copied to the host as by `to_vector`. Throws
@@ -208,7 +231,9 @@ class TUTTI_EXPORT Tensor {
  private:
   void require_dtype(DType dtype, const char* function) const;
   void require_one_element(const char* function) const;
+  void require_elements(std::size_t given, const char* function) const;
   void copy_to_host(void* target) const;
+  void copy_from_host(const void* source) const;
 
   detail::IntrusivePtr<Storage> storage_;
   TensorView view_;
@@ -216,7 +241,8 @@ class TUTTI_EXPORT Tensor {
 
 /// Options of functions that make tensors.
 struct TensorOptions {
-  DType dtype = DType::float32;
+  std::optional<DType> dtype =
+      {};  ///< empty: that of the values which the function is given, or else float32
   Device device = Device::host();
   MemoryFormat format = MemoryFormat::contiguous;
   HostMemory host_memory = HostMemory::pageable;
@@ -237,16 +263,41 @@ struct TensorOptions {
 [[nodiscard]] TUTTI_EXPORT Tensor ones_like(const Tensor& other, const LikeOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor full_like(const Tensor& other, double value,
                                             const LikeOptions& options = {});
-/// Copies the elements at `data`, host memory in index order, into a new tensor. `sizes` give their number.
-/// The source may be reused on return. The overloads for spans and vectors throw Error(invalid_argument) if
-/// there are more or fewer elements.
-[[nodiscard]] TUTTI_EXPORT Tensor from_host(const void* data, IntList sizes, const TensorOptions& options);
+/// Makes a tensor of the values, which are copied: `tensor({1.0, 2.0}, {.device = 0})`. Any contiguous range
+/// of an element type will do, such as a vector, an array or a span. The element type is that of the values,
+/// unless `options` name another, to which they are converted as by `copy_`. With `sizes`, the values are the
+/// tensor's elements in index order; otherwise the tensor has one dimension.
+///
+/// The copy is ordered as `copy_` from pageable host memory is: on a device it runs on the current stream,
+/// for which the call waits. The values may be changed on return. Throws what `tutti::empty` throws, and
+/// Error(invalid_argument) if there are more or fewer values than `sizes` say.
+template <detail::Elements Values>
+[[nodiscard]] Tensor tensor(const Values& values, const TensorOptions& options = {});
+template <detail::Elements Values>
+[[nodiscard]] Tensor tensor(const Values& values, IntList sizes, const TensorOptions& options = {});
 template <class T>
-[[nodiscard]] Tensor from_host(std::span<const T> values, IntList sizes, Device device = Device::host());
+[[nodiscard]] Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {});
+/// Does the same for the rows of a matrix, all of one length: `tensor({{1, 2}, {3, 4}})`.
 template <class T>
-[[nodiscard]] Tensor from_host(const std::vector<T>& values, IntList sizes, Device device = Device::host()) {
-  return from_host(std::span<const T>(values), sizes, device);
-}
+[[nodiscard]] Tensor tensor(std::initializer_list<std::initializer_list<T>> rows,
+                            const TensorOptions& options = {});
+
+/// Makes a tensor over memory that the caller has, on the host or on a device: no copy. `data` is the address
+/// of the first element, a multiple of the element size; it may be nullptr if there are none. `options` give
+/// the element type, the device and, without `strides` (in elements), the format; `host_memory` is not looked
+/// at, as the memory is what it is.
+///
+/// Without `release`, the caller keeps the memory alive until queued work on it is done. With it, the tensor
+/// owns the memory: when the last tensor that shares it is gone, `release(data)` is called once, on that
+/// owner's thread. It must not throw, which would terminate the program, and must itself make sure that
+/// queued work no longer uses the memory. If the call throws, it is not called.
+///
+/// Throws Error(invalid_argument) for bad sizes, strides, addresses and devices, and if the memory is known
+/// to be on another device than `options` say, or on one where they say the host.
+[[nodiscard]] TUTTI_EXPORT Tensor from_blob(void* data, IntList sizes, const TensorOptions& options = {},
+                                            std::function<void(void*)> release = {});
+[[nodiscard]] TUTTI_EXPORT Tensor from_blob(void* data, IntList sizes, const TensorOptions& options,
+                                            IntList strides, std::function<void(void*)> release = {});
 
 /// Describes a tensor for people: element type, sizes, device and the values in nested brackets. Beyond 1000
 /// elements, it shows three from each end of every dimension, with "..." between them. The values are copied
@@ -256,13 +307,65 @@ template <class T>
 TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
 
 namespace detail {
-TUTTI_EXPORT void require_count(std::size_t given, IntList sizes);
+
+/// Copies `count` elements of type `dtype` at `values`, in host memory and of any alignment, to a new tensor.
+[[nodiscard]] TUTTI_EXPORT Tensor tensor_of(const void* values, std::size_t count, DType dtype, IntList sizes,
+                                            const TensorOptions& options);
+/// Throws Error(invalid_argument) because rows of a matrix have different lengths.
+[[noreturn]] TUTTI_EXPORT void refuse_rows(std::size_t row, std::size_t length, std::size_t expected);
+
+template <Elements Values>
+std::span<const ElementOf<Values>> elements(const Values& values) {
+  return {std::ranges::data(values), std::ranges::size(values)};
+}
+
+}  // namespace detail
+
+template <detail::Elements Values>
+Tensor tensor(const Values& values, IntList sizes, const TensorOptions& options) {
+  const auto elements = detail::elements(values);
+  return detail::tensor_of(elements.data(), elements.size(), dtype_of<detail::ElementOf<Values>>, sizes,
+                           options);
+}
+
+template <detail::Elements Values>
+Tensor tensor(const Values& values, const TensorOptions& options) {
+  return tensor(values, {static_cast<std::int64_t>(std::ranges::size(values))}, options);
 }
 
 template <class T>
-Tensor from_host(std::span<const T> values, IntList sizes, Device device) {
-  detail::require_count(values.size(), sizes);
-  return from_host(values.data(), sizes, TensorOptions{.dtype = dtype_of<T>, .device = device});
+Tensor tensor(std::initializer_list<T> values, const TensorOptions& options) {
+  return tensor(std::span(values.begin(), values.size()), options);
+}
+
+template <class T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options) {
+  const std::size_t length = rows.size() == 0 ? 0 : rows.begin()->size();
+  const auto values = std::make_unique<T[]>(rows.size() * length);
+  T* next = values.get();
+  for (const std::initializer_list<T>& row : rows) {
+    if (row.size() != length)
+      detail::refuse_rows(static_cast<std::size_t>(&row - rows.begin()), row.size(), length);
+    next = std::ranges::copy(row, next).out;
+  }
+  return tensor(std::span<const T>(values.get(), rows.size() * length),
+                {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(length)}, options);
+}
+
+template <detail::Elements Values>
+const Tensor& Tensor::copy_from(const Values& values) const {
+  const auto elements = detail::elements(values);
+  require_dtype(dtype_of<detail::ElementOf<Values>>, "Tensor::copy_from");
+  require_elements(elements.size(), "Tensor::copy_from");
+  copy_from_host(elements.data());
+  return *this;
+}
+
+template <detail::Elements Values>
+void Tensor::copy_to(Values&& values) const {
+  require_dtype(dtype_of<detail::ElementOf<Values>>, "Tensor::copy_to");
+  require_elements(std::ranges::size(values), "Tensor::copy_to");
+  copy_to_host(std::ranges::data(values));
 }
 
 }  // namespace tutti

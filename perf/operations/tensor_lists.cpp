@@ -29,6 +29,7 @@ constexpr TypeAlias type_aliases[] = {
     {"fp16", DType::float16},         {"fp32", DType::float32},         {"fp64", DType::float64},
     {"bfloat", DType::bfloat16},      {"single", DType::float32},       {"char", DType::int8},
     {"byte", DType::uint8},           {"short", DType::int16},          {"long", DType::int64},
+    {"ushort", DType::uint16},        {"uint", DType::uint32},          {"ulong", DType::uint64},
     {"boolean", DType::boolean},      {"fp8e4m3", DType::float8_e4m3},  {"fp8e5m2", DType::float8_e5m2},
     {"fp8_e4m3", DType::float8_e4m3}, {"fp8_e5m2", DType::float8_e5m2},
 };

@@ -87,6 +87,8 @@ template <>
 constexpr std::uint64_t largest_integer<std::uint8_t> = 255;
 template <>
 constexpr std::uint64_t largest_integer<std::int16_t> = 32767;
+template <>
+constexpr std::uint64_t largest_integer<std::uint16_t> = 65535;
 
 /// Sources take turns: under a logical or, a one from each would hide what another one lacks.
 template <>

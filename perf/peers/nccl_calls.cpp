@@ -36,8 +36,12 @@ std::optional<SummedType> summed_type(DType dtype) {
       return SummedType{ncclUint8, 1};
     case DType::int32:
       return SummedType{ncclInt32, 1};
+    case DType::uint32:
+      return SummedType{ncclUint32, 1};
     case DType::int64:
       return SummedType{ncclInt64, 1};
+    case DType::uint64:
+      return SummedType{ncclUint64, 1};
     case DType::complex64:
       return SummedType{ncclFloat32, 2};
     case DType::complex128:

@@ -46,10 +46,16 @@ MPI_Datatype summable_type(DType dtype) {
       return MPI_UINT8_T;
     case DType::int16:
       return MPI_INT16_T;
+    case DType::uint16:
+      return MPI_UINT16_T;
     case DType::int32:
       return MPI_INT32_T;
+    case DType::uint32:
+      return MPI_UINT32_T;
     case DType::int64:
       return MPI_INT64_T;
+    case DType::uint64:
+      return MPI_UINT64_T;
     case DType::float32:
       return MPI_FLOAT;
     case DType::float64:

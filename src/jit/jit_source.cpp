@@ -36,10 +36,16 @@ JitTypes jit_types(DType dtype) noexcept {
       return {"unsigned char", "unsigned char", "", ""};
     case DType::int16:
       return {"short", "short", "", ""};
+    case DType::uint16:
+      return {"unsigned short", "unsigned short", "", ""};
     case DType::int32:
       return {"int", "int", "", ""};
+    case DType::uint32:
+      return {"unsigned", "unsigned", "", ""};
     case DType::int64:
       return {"long long", "long long", "", ""};
+    case DType::uint64:
+      return {"unsigned long long", "unsigned long long", "", ""};
     case DType::boolean:
       return {"unsigned char", "bool", "static_cast<bool>", ""};  // all but 0 are true
     default:

@@ -9,6 +9,7 @@
 #include "tutti/error.hpp"
 #include "tutti/rng.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -107,10 +108,12 @@ void fill(const Tensor& tensor, const backend::RandomFill& task, std::string_vie
   keep_if_captured(dense, tensor.device());
 }
 
-/// The least and the greatest number of an integer element type.
+/// The least and the greatest number of an integer element type, as far as an argument can say it.
 std::pair<std::int64_t, std::int64_t> bounds_of(const Tensor& tensor, std::string_view function) {
   const auto bounds = []<class T>(T) -> std::pair<std::int64_t, std::int64_t> {
-    return {std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+    return {std::numeric_limits<T>::min(),
+            static_cast<std::int64_t>(std::min<std::uint64_t>(std::numeric_limits<T>::max(), most))};
   };
   switch (tensor.dtype()) {
     case DType::int8:
@@ -119,10 +122,16 @@ std::pair<std::int64_t, std::int64_t> bounds_of(const Tensor& tensor, std::strin
       return bounds(std::uint8_t{});
     case DType::int16:
       return bounds(std::int16_t{});
+    case DType::uint16:
+      return bounds(std::uint16_t{});
     case DType::int32:
       return bounds(std::int32_t{});
+    case DType::uint32:
+      return bounds(std::uint32_t{});
     case DType::int64:
       return bounds(std::int64_t{});
+    case DType::uint64:
+      return bounds(std::uint64_t{});
     default:
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: the tensor holds {}, expected an integer type", function,

@@ -47,6 +47,9 @@ std::uint8_t code_of(DType dtype) {
     case DType::int64:
       return kDLInt;
     case DType::uint8:
+    case DType::uint16:
+    case DType::uint32:
+    case DType::uint64:
       return kDLUInt;
     case DType::boolean:
       return dl_bool;

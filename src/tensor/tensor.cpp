@@ -14,34 +14,6 @@
 namespace tutti {
 namespace {
 
-/// Memory that a function of the user's releases.
-class BlobStorage final : public Storage {
- public:
-  BlobStorage(const TensorView& view, std::function<void()> release)
-      : Storage(view.data(), view.layout()->span_bytes(), view.device()), release_(std::move(release)) {}
-  // A release that throws terminates the program, as any throwing destructor does.
-  ~BlobStorage() override {
-    if (release_) release_();
-  }
-
- private:
-  std::function<void()> release_;
-};
-
-void require_address(const void* data, const Layout& layout) {
-  if (layout.numel() == 0) return;
-  if (data == nullptr) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("TensorView: data is nullptr, expected the address of {} elements", layout.numel()));
-  }
-  if (reinterpret_cast<std::uintptr_t>(data) % size_of(layout.dtype()) != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("TensorView: data is {}, expected a multiple of the {} bytes of {}", data,
-                            size_of(layout.dtype()), name_of(layout.dtype())));
-  }
-}
-
 /// Returns `dimension` counted from the front.
 std::size_t resolve_dimension(int dimension, int rank, std::string_view function, std::string_view argument) {
   if (dimension < -rank || dimension >= rank) {
@@ -117,6 +89,20 @@ bool strides_for_view(const Layout& layout, std::span<const std::int64_t> sizes,
 
 }  // namespace
 
+void require_address(const void* data, const Layout& layout) {
+  if (layout.numel() == 0) return;
+  if (data == nullptr) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("TensorView: data is nullptr, expected the address of {} elements", layout.numel()));
+  }
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(layout.dtype()) != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("TensorView: data is {}, expected a multiple of the {} bytes of {}", data,
+                            size_of(layout.dtype()), name_of(layout.dtype())));
+  }
+}
+
 void require_defined(const TensorView& view, std::string_view function, std::string_view argument) {
   if (view.defined()) return;
   throw Error(ErrorCode::invalid_argument,
@@ -142,12 +128,6 @@ TensorView::TensorView(void* data, DType dtype, IntList sizes, IntList strides, 
 
 std::int64_t TensorView::size(int dimension) const {
   return sizes()[resolve_dimension(dimension, dim(), "TensorView::size", "dimension")];
-}
-
-Tensor Tensor::from_blob(const TensorView& view, std::function<void()> release) {
-  require_defined(view, "Tensor::from_blob", "view");
-  if (!view.device().is_host()) Runtime::get().require_device(view.device(), "Tensor::from_blob");
-  return {detail::IntrusivePtr<Storage>::adopt(new BlobStorage(view, std::move(release))), view};
 }
 
 bool Tensor::is_pinned() const {

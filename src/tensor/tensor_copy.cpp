@@ -340,9 +340,4 @@ std::vector<std::byte> Tensor::to_bytes() const {
   return result;
 }
 
-void Tensor::copy_to_host(void* target) const {
-  LayoutPtr ordered = is_contiguous() ? layout() : make_layout(dtype(), sizes());
-  static_cast<void>(Tensor(TensorView(target, std::move(ordered), Device::host())).copy_(*this));
-}
-
 }  // namespace tutti

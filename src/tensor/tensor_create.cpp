@@ -48,8 +48,8 @@ Tensor make_new(const Tensor& other, IntList sizes, const LikeOptions& options, 
 
 Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
   const Device device = options.device.is_current() ? Device(current_device()) : options.device;
-  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), device,
-                         options.host_memory, function);
+  return allocate_tensor(layout_for(function, options.dtype.value_or(DType::float32), sizes, options.format),
+                         device, options.host_memory, function);
 }
 
 Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_view function) {
@@ -151,27 +151,6 @@ Tensor Tensor::new_ones(IntList sizes, const LikeOptions& options) const {
 
 Tensor Tensor::new_full(IntList sizes, double value, const LikeOptions& options) const {
   return make_new(*this, sizes, options, "Tensor::new_full").fill_(value);
-}
-
-Tensor from_host(const void* data, IntList sizes, const TensorOptions& options) {
-  LayoutPtr layout = layout_for("from_host", options.dtype, sizes);
-  if (layout->numel() != 0 && data == nullptr) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("from_host: data is nullptr, expected the address of {} elements", layout->numel()));
-  }
-  Tensor result = make_empty(sizes, options, "from_host");
-  // The source of a copy is only read, byte by byte: any alignment will do.
-  result.copy_(Tensor(TensorView(const_cast<void*>(data), std::move(layout), Device::host())));
-  return result;
-}
-
-void detail::require_count(std::size_t given, IntList sizes) {
-  const std::int64_t expected = layout_for("from_host", DType::uint8, sizes)->numel();
-  if (given == static_cast<std::size_t>(expected)) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("from_host: {} values are given, expected {} for sizes {}", given, expected,
-                          to_string(sizes)));
 }
 
 }  // namespace tutti

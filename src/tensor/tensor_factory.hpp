@@ -26,6 +26,10 @@ void keep_if_captured(const Tensor& temporary, Device place);
 /// sizes.
 [[nodiscard]] LayoutPtr dense_layout(const LayoutPtr& layout);
 
+/// Throws Error(invalid_argument) "TensorView: data is ..." if the layout has elements and `data` is nullptr
+/// or not aligned to them.
+void require_address(const void* data, const Layout& layout);
+
 /// Throws Error(invalid_argument) "<function>: <argument> is undefined" unless `view` is defined.
 void require_defined(const TensorView& view, std::string_view function, std::string_view argument);
 

@@ -53,9 +53,15 @@ std::function<std::string(std::size_t)> shower_of(const Tensor& values) {
     case DType::int8:
     case DType::uint8:
     case DType::int16:
+    case DType::uint16:
     case DType::int32:
+    case DType::uint32:
     case DType::int64:
       return [numbers = values.to(DType::int64).to_vector<std::int64_t>()](std::size_t i) {
+        return fmt::format("{}", numbers[i]);
+      };
+    case DType::uint64:
+      return [numbers = values.to_vector<std::uint64_t>()](std::size_t i) {
         return fmt::format("{}", numbers[i]);
       };
     case DType::complex64:

@@ -39,7 +39,7 @@ void expect_refusals(const std::vector<Case>& cases) {
 TEST(Enumerators, OutsideTheirRangeMakeNoTensors) {
   const Tensor on_host = full({2, 3}, 1, {.device = Device::host()});
   const Tensor on_device = full({2, 3}, 1, {.device = 0});
-  const std::string types = "expected one of the enumerators, 0 to 13";
+  const std::string types = "expected one of the enumerators, 0 to 16";
   expect_refusals({
       {[] { static_cast<void>(empty({3}, {.dtype = outside<DType>})); }, {"empty: dtype is 200", types}},
       {[&] { static_cast<void>(zeros_like(on_host, {.dtype = outside<DType>})); }, {"dtype is 200", types}},

@@ -87,7 +87,7 @@ void expect_right_transform(long long size) {
   const auto floats = static_cast<std::size_t>(2 * size);
   std::vector<float> values(floats);
   for (std::size_t i = 0; i < floats; ++i) values[i] = static_cast<float>(i % 7);
-  const Tensor signal = from_host(values, {2 * size}, 0);
+  const Tensor signal = tutti::tensor(values, {2 * size}, {.device = 0});
   {
     const FftPlan plan = cufft_plan_cache(0).plan(of_size(size));
     auto* const data = static_cast<cufftComplex*>(signal.data());

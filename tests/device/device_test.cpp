@@ -278,7 +278,7 @@ TEST_F(SeveralDevices, AreMeantByNegativeIndicesWhenCurrent) {
     const Tensor tensor = ones({3}, {.device = index});
     EXPECT_EQ(tensor.device(), Device(1));
     EXPECT_EQ(tensor.to(Device::host()).to(index).device(), Device(1));
-    EXPECT_EQ(from_host(std::vector<float>{1, 2}, {2}, index).device(), Device(1));
+    EXPECT_EQ(tutti::tensor(std::vector<float>{1, 2}, {2}, {.device = index}).device(), Device(1));
     EXPECT_EQ(TensorView(tensor.data(), DType::float32, {3}, index).device(), Device(1));
     EXPECT_EQ(TensorView(tensor.data(), tensor.layout(), index).device(), Device(1));
     const std::size_t before = memory_allocated(0);

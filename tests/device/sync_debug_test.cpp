@@ -94,7 +94,7 @@ TEST_F(SyncDebug, TellsOfCopiesThatBlock) {
   expect_blocking("Tensor::copy_", [&] { device_.copy_(pageable_, Blocking::no); });
   expect_blocking("Tensor::copy_", [&] { static_cast<void>(device_.to(Device::host())); });
   expect_blocking("Tensor::copy_", [&] { static_cast<void>(device_.to_vector<float>()); });
-  expect_blocking("Tensor::copy_", [&] { static_cast<void>(from_host(values, {1000}, 0)); });
+  expect_blocking("Tensor::copy_", [&] { static_cast<void>(tutti::tensor(values, {1000}, {.device = 0})); });
   expect_blocking("gather", [&] { static_cast<void>(gather({device_, device_}, 0, Device::host())); });
   expect_blocking("gather", [&] { gather({device_}, pinned_, 0); });
 }

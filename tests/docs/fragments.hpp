@@ -26,7 +26,7 @@ void fragment(Communicator& communicator, Exchange& exchange, GradientBuckets& b
               std::vector<Tensor> tensors, std::vector<Tensor> parameters, std::vector<Tensor> gradients,
               std::vector<Tensor> samples, std::vector<std::vector<Tensor>> lists,
               std::vector<Device> devices, std::vector<Stream> streams, std::vector<std::int64_t> chunk_sizes,
-              std::vector<std::int64_t> sizes, std::vector<std::int64_t> sent,
+              std::vector<std::int64_t> sizes, std::vector<float> values, std::vector<std::int64_t> sent,
               std::vector<std::int64_t> received, Device destination, std::size_t buffer_size, int root,
               int color, int key, int dim, int from, int to, Device device, Stream s, Stream stream,
               IpcEventHandle handle, CUDAGraph& g, GraphPoolHandle pool, std::function<void()> work,

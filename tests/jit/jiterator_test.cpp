@@ -32,7 +32,7 @@ using test::VariableGuard;
 const std::string axpy_text = "template <typename T> T axpy(T x, T y, T alpha) { return alpha * x + y; }";
 
 Tensor on_device(const std::vector<float>& values, DType dtype = DType::float32) {
-  return from_host(values, {static_cast<std::int64_t>(values.size())}, Device(0)).to(dtype);
+  return tutti::tensor(values, {static_cast<std::int64_t>(values.size())}, {.device = Device(0)}).to(dtype);
 }
 
 class Jiterator : public testing::Test {
@@ -61,13 +61,22 @@ TEST_F(Jiterator, AppliesAFunctionToEachElement) {
 
 TEST_F(Jiterator, TakesNumbersOfAllKinds) {
   const JitFunction axpy = create_jit_fn(axpy_text, {{"alpha", 3}});
-  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::uint8,
-                            DType::int16, DType::int32, DType::int64}) {
+  for (const DType dtype :
+       {DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::uint8, DType::int16,
+        DType::uint16, DType::int32, DType::uint32, DType::int64, DType::uint64}) {
     SCOPED_TRACE(name_of(dtype));
     const Tensor result = axpy({on_device({1, 2, 3}, dtype), on_device({10, 20, 30}, dtype)});
     EXPECT_EQ(result.dtype(), dtype);
     EXPECT_EQ(result.to(DType::float32).to_vector<float>(), (std::vector<float>{13, 26, 39}));
   }
+  // A number that is negative where the type has a sign.
+  const JitFunction half = create_jit_fn("template <class T> T half(T a) { return (a - 2) / 2; }");
+  const auto halves = [&](DType dtype) {
+    return half({on_device({0}, dtype)}).to(DType::float64).item<double>();
+  };
+  EXPECT_EQ(halves(DType::int32), -1.0);
+  EXPECT_EQ(halves(DType::uint32), 2147483647.0);
+  EXPECT_EQ(halves(DType::uint64), 0x1p63);
   const JitFunction differ = create_jit_fn("template <class T> T differ(T a, T b) { return a != b; }");
   const Tensor truths = differ({on_device({0, 1, 1}, DType::boolean), on_device({0, 0, 1}, DType::boolean)});
   EXPECT_EQ(truths.to(DType::float32).to_vector<float>(), (std::vector<float>{0, 1, 0}));
@@ -81,7 +90,7 @@ TEST_F(Jiterator, RoundsNumbersOf16BitsAsConversionsDo) {
     SCOPED_TRACE(name_of(dtype));
     std::vector<std::int16_t> words(65536);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::int16_t>(i);
-    const Tensor all = from_host(words, {65536}, Device(0));
+    const Tensor all = tutti::tensor(words, {65536}, {.device = Device(0)});
     const Tensor numbers(all.storage(), TensorView(all.data(), dtype, {65536}, all.device()));
     const auto expect_equal = [](const Tensor& a, const Tensor& b) {
       const auto found = a.to(DType::float32).to_vector<float>();
@@ -101,7 +110,7 @@ TEST_F(Jiterator, TakesStridedTensorsAndBroadcasts) {
   const JitFunction minus = create_jit_fn("template <class T> T minus(T a, T b) { return a - b; }");
   std::vector<float> values(12);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const Tensor whole = from_host(values, {12}, Device(0));
+  const Tensor whole = tutti::tensor(values, {12}, {.device = Device(0)});
   const Tensor matrix(whole.storage(), TensorView(whole.data(), DType::float32, {3, 4}, whole.device()));
   const Tensor part = matrix.narrow(1, 1, 2);
   const Tensor result = minus({part, on_device({100, 200})});

@@ -60,7 +60,7 @@ std::vector<Bytes> results() {
   std::vector<Bytes> all;
   const std::vector<Device> devices = first_devices(2);
   const auto count = static_cast<std::int64_t>(awkward().size());
-  const Tensor on_host = from_host(awkward(), {count});
+  const Tensor on_host = tutti::tensor(awkward(), {count});
   constexpr DType narrow[]{DType::float16, DType::bfloat16, DType::float8_e4m3, DType::float8_e5m2};
   for (const DType dtype : narrow) {
     all.push_back(on_host.to(dtype).to_bytes());
@@ -70,7 +70,7 @@ std::vector<Bytes> results() {
     }
   }
   all.push_back(full({3}, 1e-40, {.device = 0}).to_bytes());
-  all.push_back(from_host(std::vector<double>{1e-40, 0.1, 1e-310}, {3}).to(DType::float32).to_bytes());
+  all.push_back(tutti::tensor(std::vector<double>{1e-40, 0.1, 1e-310}, {3}).to(DType::float32).to_bytes());
   std::deque<StreamGuard> guards;
   for (const Device device : devices) guards.emplace_back(Stream(device.index()));
   std::vector<Tensor> inputs;

@@ -9,7 +9,7 @@
 
 int main() {
   const std::vector<float> values = {1.0F, 2.0F, 3.0F, 4.0F};
-  const tutti::Tensor source = tutti::from_host(values, {2, 2}, tutti::Device(0));
+  const tutti::Tensor source = tutti::tensor(values, {2, 2}, {.device = tutti::Device(0)});
   const std::vector<tutti::Tensor> copies = tutti::broadcast(source, {0, 1, 2});
   if (copies.size() != 3) return 1;
   for (const tutti::Tensor& copy : copies) {

@@ -51,8 +51,7 @@ TEST(RngFill, FillsStridedTensorsInIndexOrder) {
 
 TEST(RngFill, RefusesElementsThatShareAPlaceAndDrawsNothingThen) {
   const Tensor one = zeros({1}, {.device = Device(0)});
-  const Tensor repeated =
-      Tensor::from_blob(TensorView(one.data(), DType::float32, {3}, {0}, Device(0)), [] {});
+  const Tensor repeated = from_blob(one.data(), {3}, {.device = 0}, {0}, [](void*) {});
   manual_seed(3);
   EXPECT_TRUE(refuses([&] { normal_(repeated); }, ErrorCode::invalid_argument,
                       {"normal_: the tensor has sizes", "several indices share an element"}));
@@ -84,7 +83,8 @@ TEST(RngIntegers, TakeTwoWordsEachAsAFractionOfTheRange) {
 }
 
 TEST(RngIntegers, AreAllInTheRangeEquallyLikely) {
-  for (const DType dtype : {DType::int8, DType::uint8, DType::int16, DType::int32, DType::int64}) {
+  for (const DType dtype : {DType::int8, DType::uint8, DType::int16, DType::uint16, DType::int32,
+                            DType::uint32, DType::int64, DType::uint64}) {
     manual_seed(9);
     constexpr std::int64_t count = 60'001;
     const Tensor tensor = randint(3, 9, {count}, {.dtype = dtype, .device = Device(0)});
@@ -109,9 +109,14 @@ TEST(RngIntegers, RefuseRangesThatAreNotTheTypes) {
   refuse(DType::int8, -129, 0, {"from -128 to 127"});
   refuse(DType::uint8, 0, 257, {"uint8", "from 0 to 255"});
   refuse(DType::uint8, -1, 2, {"low is -1"});
+  refuse(DType::uint16, 0, 65537, {"uint16", "from 0 to 65535"});
+  refuse(DType::uint32, -1, 2, {"uint32", "from 0 to 4294967295"});
+  refuse(DType::uint64, -1, 2, {"uint64", "from 0 to 9223372036854775807"});
   refuse(DType::float32, 0, 2, {"float32", "integer type"});
   refuse(DType::boolean, 0, 2, {"integer type"});
   EXPECT_NO_THROW(random_(unfilled(4, DType::uint8), 0, 256));
+  EXPECT_NO_THROW(random_(unfilled(4, DType::uint32), 0, std::int64_t{1} << 32));
+  EXPECT_NO_THROW(random_(unfilled(4, DType::uint64), 0, std::numeric_limits<std::int64_t>::max()));
 }
 
 TEST(RngBernoulli, GivesOnesWithTheProbability) {

@@ -75,7 +75,8 @@ constexpr KnownType known_types[] = {
     {DType::float64, 2, 64},     {DType::int8, 0, 8},         {DType::uint8, 1, 8},
     {DType::int16, 0, 16},       {DType::int32, 0, 32},       {DType::int64, 0, 64},
     {DType::boolean, 6, 8},      {DType::complex64, 5, 64},   {DType::complex128, 5, 128},
-    {DType::float8_e4m3, 10, 8}, {DType::float8_e5m2, 12, 8},
+    {DType::float8_e4m3, 10, 8}, {DType::float8_e5m2, 12, 8}, {DType::uint16, 1, 16},
+    {DType::uint32, 1, 32},      {DType::uint64, 1, 64},
 };
 
 TEST(DLPackExport, NamesEveryElementTypeAsTheSpecificationDoes) {
@@ -88,7 +89,7 @@ TEST(DLPackExport, NamesEveryElementTypeAsTheSpecificationDoes) {
 }
 
 TEST(DLPackExport, DescribesTheMemoryItShares) {
-  const Tensor tensor = from_host(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor tensor = tutti::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   const Managed managed(to_dlpack(tensor.transpose(0, 1)));
   const DLTensor& exported = managed->dl_tensor;
   EXPECT_EQ(exported.data, tensor.data());
@@ -113,8 +114,7 @@ TEST(DLPackExport, NamesThePlace) {
 TEST(DLPackExport, KeepsTheMemoryUntilDeleted) {
   int releases = 0;
   std::vector<float> memory{1, 2};
-  std::optional<Tensor> tensor =
-      Tensor::from_blob(TensorView(memory.data(), DType::float32, {2}, Device::host()), [&] { ++releases; });
+  std::optional<Tensor> tensor = from_blob(memory.data(), {2}, {}, [&](void*) { ++releases; });
   std::optional<Managed> managed(to_dlpack(*tensor));
   tensor.reset();
   EXPECT_EQ(releases, 0);
@@ -238,7 +238,7 @@ TEST(DLPackImport, RefusesWhatItDoesNotHaveAndTakesNothingOver) {
     EXPECT_EQ(foreign.deletions, 0);
   };
   for (const DLDataType dtype :
-       {DLDataType{kDLUInt, 16, 1}, DLDataType{kDLFloat, 32, 4}, DLDataType{kDLFloat, 128, 1},
+       {DLDataType{kDLUInt, 128, 1}, DLDataType{kDLFloat, 32, 4}, DLDataType{kDLFloat, 128, 1},
         DLDataType{kDLOpaqueHandle, 64, 1}, DLDataType{99, 8, 1}}) {
     Foreign foreign(memory.data(), dtype, {2});
     expect_refused(foreign, {"from_dlpack: dtype has code " + std::to_string(dtype.code),

@@ -20,7 +20,7 @@ struct VersionedDeleter {
 using ManagedVersioned = std::unique_ptr<DLManagedTensorVersioned, VersionedDeleter>;
 
 TEST(DLPackVersioned, SaysItsVersionAndWhetherItMayBeWrittenTo) {
-  const Tensor tensor = from_host(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor tensor = tutti::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   const ManagedVersioned managed(to_dlpack_versioned(tensor));
   EXPECT_EQ(managed->version.major, 1U);
   EXPECT_EQ(managed->flags, 0U);

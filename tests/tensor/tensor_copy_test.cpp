@@ -100,7 +100,7 @@ TEST(TensorCopy, MovesScalarsAndNothing) {
 /// A number as wide as any element type: an exact integer, or a double beside it. For the reference below.
 struct Wide {
   bool is_integer = false;
-  std::int64_t integer = 0;
+  __extension__ __int128 integer = 0;
   double real = 0;
   double imaginary = 0;
 };
@@ -180,13 +180,19 @@ std::vector<T> telling_values() {
                                    2049.0,
                                    32767.9,
                                    32768.0,
+                                   65535.5,
+                                   65536.0,
                                    65504.0,
                                    65520.0,
                                    2147483647.5,
                                    2147483648.0,
                                    4e9,
+                                   4294967295.5,
+                                   4294967296.0,
                                    9.2233720368547748e18,
                                    9.2233720368547758e18,
+                                   1.844674407370955e19,
+                                   1.8446744073709552e19,
                                    1e20,
                                    1e-3,
                                    1e-8,
@@ -331,7 +337,8 @@ TEST(TensorCopy, OntoItselfDoesNothing) {
 
 TEST(TensorCopy, BetweenInterleavedPartsOfOneTensor) {
   for (const Place& place : places()) {
-    const Tensor tensor = from_host(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, place.device);
+    const Tensor tensor =
+        tutti::tensor(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, {.device = place.device});
     tensor.narrow(1, 0, 1).copy_(tensor.narrow(1, 1, 1));
     EXPECT_EQ(tensor.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 1, 3, 3, 5, 5, 7, 7}));
   }

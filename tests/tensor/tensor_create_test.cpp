@@ -179,11 +179,11 @@ TEST(TensorCreation, LikeAndNewTakeOverrides) {
 TEST(TensorCreation, TakesElementsFromTheHost) {
   for (const Device device : places()) {
     const std::vector<double> values{1.5, -2.0, 3.25, 0.0, 5.0, 6.5};
-    const Tensor tensor = from_host(values, {2, 3}, device);
+    const Tensor tensor = tutti::tensor(values, {2, 3}, {.device = device});
     EXPECT_EQ(tensor.dtype(), DType::float64);
     EXPECT_EQ(tensor.to_vector<double>(), values);
     const std::array<bool, 3> flags{true, false, true};
-    EXPECT_EQ(from_host(std::span<const bool>(flags), {3}, device).to_bytes(),
+    EXPECT_EQ(tutti::tensor(std::span<const bool>(flags), {3}, {.device = device}).to_bytes(),
               (std::vector<std::byte>{std::byte{1}, std::byte{0}, std::byte{1}}));
   }
 }
@@ -193,11 +193,9 @@ TEST(TensorCreation, TakesElementsFromTheHostInIndexOrderWhateverTheFormat) {
     for (const HostMemory memory : {HostMemory::pageable, HostMemory::pinned}) {
       if (memory == HostMemory::pinned && !device.is_host()) continue;
       const std::vector<std::int32_t> values = ascending(2 * 3 * 4 * 5);
-      const Tensor tensor = from_host(values.data(), {2, 3, 4, 5},
-                                      {.dtype = DType::int32,
-                                       .device = device,
-                                       .format = MemoryFormat::channels_last,
-                                       .host_memory = memory});
+      const Tensor tensor =
+          tutti::tensor(values, {2, 3, 4, 5},
+                        {.device = device, .format = MemoryFormat::channels_last, .host_memory = memory});
       EXPECT_TRUE(tensor.is_channels_last());
       EXPECT_EQ(tensor.is_pinned(), memory == HostMemory::pinned);
       EXPECT_EQ(tensor.to_vector<std::int32_t>(), values);
@@ -205,10 +203,49 @@ TEST(TensorCreation, TakesElementsFromTheHostInIndexOrderWhateverTheFormat) {
   }
 }
 
+TEST(TensorCreation, TakesValuesAsTheyAreWritten) {
+  for (const Device device : places()) {
+    const TensorOptions options{.device = device};
+    const Tensor reals = tutti::tensor({1.0, 2.5}, options);
+    EXPECT_EQ(reals.dtype(), DType::float64);
+    EXPECT_EQ(reals.device(), device);
+    EXPECT_EQ(reals.to_vector<double>(), (std::vector<double>{1.0, 2.5}));
+    EXPECT_EQ(tutti::tensor({true, false}, options).dtype(), DType::boolean);
+    EXPECT_EQ(tutti::tensor({1, 2}, options).dtype(), DType::int32);
+    EXPECT_EQ(tutti::tensor({1U, 2U}, options).dtype(), DType::uint32);
+    EXPECT_EQ(tutti::tensor({1LL, 2LL}, options).dtype(), DType::int64);
+    EXPECT_EQ(tutti::tensor({1ULL, 2ULL}, options).dtype(), DType::uint64);
+    EXPECT_EQ(tutti::tensor(std::vector<Float16>(3), options).dtype(), DType::float16);
+    EXPECT_EQ(tutti::tensor(std::array<std::complex<float>, 2>{}, options).dtype(), DType::complex64);
+
+    const Tensor matrix = tutti::tensor({{1, 2, 3}, {4, 5, 6}}, options);
+    EXPECT_EQ(to_string(matrix.sizes()), "[2, 3]");
+    EXPECT_EQ(matrix.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}));
+  }
+}
+
+TEST(TensorCreation, ConvertsValuesToTheTypeThatOptionsName) {
+  for (const Device device : places()) {
+    const Tensor halves = tutti::tensor({1.5, -2.0, 70000.0}, {.dtype = DType::bfloat16, .device = device});
+    EXPECT_EQ(halves.dtype(), DType::bfloat16);
+    EXPECT_EQ(halves.to(DType::float32).to_vector<float>(), (std::vector<float>{1.5F, -2.0F, 70144.0F}));
+    const Tensor bytes = tutti::tensor({{300, 1}, {-1, 2}}, {.dtype = DType::uint8, .device = device});
+    EXPECT_EQ(bytes.to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{44, 1, 255, 2}));
+  }
+}
+
+TEST(TensorCreation, RefusesRowsOfDifferentLengths) {
+  EXPECT_TRUE(refuses(
+      [] {
+        static_cast<void>(tutti::tensor({{1, 2}, {3}}));
+      },
+      invalid, {"tensor: rows[1] has 1 values, expected 2"}));
+}
+
 TEST(TensorCreation, TheSourceIsReusableOnReturn) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::int32_t> values = ascending(100'000);
-    const Tensor tensor = from_host(values, {100'000}, Device(0));
+    const Tensor tensor = tutti::tensor(values, {100'000}, {.device = Device(0)});
     std::ranges::fill(values, -1);
     ASSERT_EQ(tensor.to_vector<std::int32_t>(), ascending(100'000));
   }
@@ -220,7 +257,7 @@ TEST(TensorCreation, WithoutElementsWorksEverywhere) {
     EXPECT_TRUE(tensor.defined());
     EXPECT_EQ(tensor.numel(), 0);
     EXPECT_TRUE(tensor.to_vector<double>().empty());
-    EXPECT_TRUE(from_host(std::vector<float>{}, {0}, device).to_bytes().empty());
+    EXPECT_TRUE(tutti::tensor(std::vector<float>{}, {0}, {.device = device}).to_bytes().empty());
     EXPECT_EQ(tensor.to(Device(0)).to(Device::host()).numel(), 0);
     EXPECT_EQ(tensor.narrow(0, 3, 0).numel(), 0);
     EXPECT_EQ(tensor.narrow(2, 1, 1).numel(), 0);
@@ -239,12 +276,9 @@ TEST(TensorCreation, RefusesWhatItCannotMake) {
       invalid, {"empty", "pinned", "device:0"}));
   EXPECT_TRUE(refuses(
       [&] {
-        static_cast<void>(from_host(std::vector<float>{1, 2, 3}, {2, 2}));
+        static_cast<void>(tutti::tensor(std::vector<float>{1, 2, 3}, {2, 2}));
       },
-      invalid, {"from_host: 3 values", "expected 4", "[2, 2]"}));
-  EXPECT_TRUE(refuses([&] { static_cast<void>(from_host(nullptr, {4}, {})); }, invalid,
-                      {"from_host", "nullptr", "4"}));
-  EXPECT_NO_THROW(static_cast<void>(from_host(nullptr, {0}, {})));
+      invalid, {"tensor: 3 values", "expected 4", "[2, 2]"}));
   for (Tensor (*like)(const Tensor&, const LikeOptions&) : {empty_like, zeros_like, ones_like}) {
     EXPECT_TRUE(
         refuses([&] { static_cast<void>(like(Tensor(), {})); }, invalid, {"_like: other is undefined"}));

@@ -26,11 +26,11 @@ constexpr auto invalid = ErrorCode::invalid_argument;
 
 /// 0, 1, 2, … in index order.
 Tensor counting(const Sizes& sizes, Device device = Device::host()) {
-  return from_host(ascending(test::element_count(sizes)), sizes, device);
+  return tutti::tensor(ascending(test::element_count(sizes)), sizes, {.device = device});
 }
 
 TEST(Tensor, ReadsElementsOfItsOwnTypeOnly) {
-  const Tensor tensor = from_host(std::vector<float>{1, 2}, {2});
+  const Tensor tensor = tutti::tensor(std::vector<float>{1, 2}, {2});
   EXPECT_EQ(tensor.data<float>()[1], 2.0F);
   EXPECT_TRUE(refuses([&] { static_cast<void>(tensor.data<double>()); }, invalid,
                       {"Tensor::data", "T is float64", "holds float32"}));
@@ -63,7 +63,8 @@ TEST(Tensor, UndefinedIsRefusedByEveryFunction) {
       [&] { static_cast<void>(undefined.to_bytes()); },
       [&] { static_cast<void>(undefined.item<float>()); },
       [&] { static_cast<void>(undefined.data<float>()); },
-      [] { static_cast<void>(Tensor::from_blob({}, nullptr)); },
+      [&] { static_cast<void>(undefined.copy_from(std::vector<float>(1))); },
+      [&] { undefined.copy_to(std::array<float, 1>{}); },
   };
   for (std::size_t i = 0; i < calls.size(); ++i)
     EXPECT_TRUE(refuses(calls[i], invalid, {"is undefined"})) << i;
@@ -259,8 +260,10 @@ TEST(Tensor, BlobIsReleasedOnceWithItsLastOwner) {
   std::vector<float> memory{1, 2, 3, 4};
   int releases = 0;
   {
-    const TensorView view(memory.data(), DType::float32, {2, 2}, Device::host());
-    std::optional<Tensor> tensor = Tensor::from_blob(view, [&] { ++releases; });
+    std::optional<Tensor> tensor = from_blob(memory.data(), {2, 2}, {}, [&](void* data) {
+      EXPECT_EQ(data, memory.data());
+      ++releases;
+    });
     EXPECT_EQ(tensor->data(), memory.data());
     EXPECT_EQ(tensor->storage()->bytes(), 16U);
     const Tensor row = tensor->narrow(0, 1, 1);
@@ -269,16 +272,73 @@ TEST(Tensor, BlobIsReleasedOnceWithItsLastOwner) {
     EXPECT_EQ(row.to_vector<float>(), (std::vector<float>{3, 4}));
   }
   EXPECT_EQ(releases, 1);
-  EXPECT_NO_THROW(static_cast<void>(
-      Tensor::from_blob(TensorView(memory.data(), DType::float32, {4}, Device::host()), nullptr)));
+  EXPECT_NO_THROW(static_cast<void>(from_blob(memory.data(), {4}, {}, nullptr)));
 }
 
 TEST(Tensor, BlobOnAnUnknownDeviceIsRefusedAndNotReleased) {
   int releases = 0;
-  const TensorView view(reinterpret_cast<void*>(64), DType::float32, {1}, Device(99));
-  EXPECT_TRUE(refuses([&] { static_cast<void>(Tensor::from_blob(view, [&] { ++releases; })); }, invalid,
-                      {"Tensor::from_blob", "99"}));
+  void* const data = reinterpret_cast<void*>(64);
+  EXPECT_TRUE(refuses(
+      [&] { static_cast<void>(from_blob(data, {1}, {.device = Device(99)}, [&](void*) { ++releases; })); },
+      invalid, {"from_blob", "99"}));
   EXPECT_EQ(releases, 0);
+}
+
+TEST(Tensor, BlobsAreTheCallersMemory) {
+  std::vector<std::int32_t> memory = ascending(6);
+  const Tensor tensor = from_blob(memory.data(), {2, 3}, {.dtype = DType::int32});
+  EXPECT_EQ(tensor.data(), memory.data());
+  EXPECT_TRUE(tensor.device().is_host());
+  const Tensor turned = from_blob(memory.data(), {3, 2}, {.dtype = DType::int32}, {1, 3});
+  EXPECT_EQ(turned.to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 3, 1, 4, 2, 5}));
+  turned.fill_(7);
+  EXPECT_EQ(memory, std::vector<std::int32_t>(6, 7));
+  EXPECT_TRUE(
+      from_blob(memory.data(), {1, 2, 1, 3}, {.format = MemoryFormat::channels_last}).is_channels_last());
+  EXPECT_EQ(from_blob(nullptr, {0}).numel(), 0);
+
+  const Tensor owned = counting({4}, Device(0));
+  const Tensor there = from_blob(owned.data(), {2, 2}, {.dtype = DType::int32, .device = Device(0)});
+  EXPECT_EQ(there.to_vector<std::int32_t>(), ascending(4));
+}
+
+TEST(Tensor, BlobsThatCannotBeAreRefused) {
+  std::vector<float> memory(4);
+  const auto refuse = [](auto make, const std::vector<std::string>& fragments) {
+    EXPECT_TRUE(refuses([&] { static_cast<void>(make()); }, invalid, fragments));
+  };
+  refuse([] { return from_blob(nullptr, {4}); }, {"from_blob: data is nullptr", "4 elements"});
+  refuse([&] { return from_blob(reinterpret_cast<std::byte*>(memory.data()) + 1, {1}); },
+         {"from_blob: data is 0x", "multiple of the 4 bytes"});
+  refuse([&] { return from_blob(memory.data(), {-1}); }, {"from_blob: sizes[0] is -1"});
+  refuse([&] { return from_blob(memory.data(), {2, 2}, {}, {1}); }, {"from_blob: "});
+  const Tensor owned = counting({4}, Device(0));
+  refuse([&] { return from_blob(owned.data(), {4}); }, {"options.device is", "memory of device:0"});
+  if (device_count() > 1) {
+    refuse([&] { return from_blob(owned.data(), {4}, {.device = Device(1)}); },
+           {"from_blob: options.device is device:1", "memory of device:0"});
+  }
+}
+
+TEST(Tensor, CopiesToAndFromMemoryOfTheCallers) {
+  for (const Device device : {Device::host(), Device(0)}) {
+    const Tensor tensor = zeros({2, 3}, {.dtype = DType::int32, .device = device});
+    EXPECT_EQ(&tensor.copy_from(ascending(6)), &tensor);
+    std::array<std::int32_t, 6> values{};
+    tensor.transpose(0, 1).copy_to(values);
+    EXPECT_EQ(values, (std::array<std::int32_t, 6>{0, 3, 1, 4, 2, 5}));
+    tensor.transpose(0, 1).copy_from(std::span<const std::int32_t>(values));
+    tensor.copy_to(std::span(values));
+    EXPECT_EQ(values, (std::array<std::int32_t, 6>{0, 1, 2, 3, 4, 5}));
+
+    std::vector<float> others(6);
+    EXPECT_TRUE(refuses([&] { tensor.copy_to(others); }, invalid, {"Tensor::copy_to", "float32", "int32"}));
+    EXPECT_TRUE(refuses([&] { tensor.copy_from(others); }, invalid, {"Tensor::copy_from", "float32"}));
+    EXPECT_TRUE(refuses([&] { tensor.copy_from(ascending(5)); }, invalid,
+                        {"Tensor::copy_from: values has 5 elements, expected the tensor's 6"}));
+    EXPECT_TRUE(refuses([&] { tensor.copy_to(std::span(values).first(5)); }, invalid,
+                        {"Tensor::copy_to: values has 5 elements, expected the tensor's 6"}));
+  }
 }
 
 TEST(Tensor, ViewsOwnNothing) {

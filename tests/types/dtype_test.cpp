@@ -32,6 +32,9 @@ TEST(DType, ParsesItsOwnNames) {
   for (const DType dtype : all_dtypes) EXPECT_EQ(parse_dtype(name_of(dtype)), dtype);
   EXPECT_EQ(name_of(DType::boolean), "bool");
   EXPECT_EQ(name_of(DType::float8_e4m3), "float8_e4m3");
+  EXPECT_EQ(name_of(DType::uint16), "uint16");
+  EXPECT_EQ(name_of(DType::uint32), "uint32");
+  EXPECT_EQ(name_of(DType::uint64), "uint64");
 }
 
 TEST(DType, ParsesShortForms) {
@@ -42,6 +45,9 @@ TEST(DType, ParsesShortForms) {
   EXPECT_EQ(parse_dtype("double"), DType::float64);
   EXPECT_EQ(parse_dtype("u8"), DType::uint8);
   EXPECT_EQ(parse_dtype("i64"), DType::int64);
+  EXPECT_EQ(parse_dtype("u16"), DType::uint16);
+  EXPECT_EQ(parse_dtype("u32"), DType::uint32);
+  EXPECT_EQ(parse_dtype("u64"), DType::uint64);
   EXPECT_EQ(parse_dtype("c128"), DType::complex128);
   EXPECT_EQ(parse_dtype("e4m3"), DType::float8_e4m3);
   EXPECT_EQ(parse_dtype("e5m2"), DType::float8_e5m2);

@@ -344,7 +344,9 @@ std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind) {
     case DType::int8:
     case DType::uint8:
     case DType::int32:
+    case DType::uint32:
     case DType::int64:
+    case DType::uint64:
       return is_sum || is_exact ? std::optional(Carrier{dtype}) : std::nullopt;
     case DType::float16:
     case DType::bfloat16:
@@ -356,6 +358,7 @@ std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind) {
     case DType::complex128:
       return is_sum ? std::optional(Carrier{DType::float64, 2}) : std::nullopt;
     case DType::int16:
+    case DType::uint16:
     case DType::boolean:
     case DType::float8_e4m3:
     case DType::float8_e5m2:

@@ -70,9 +70,14 @@ ncclDataType_t native_type(DType dtype) {
       return ncclUint8;
     case DType::int32:
       return ncclInt32;
+    case DType::uint32:
+      return ncclUint32;
     case DType::int64:
       return ncclInt64;
+    case DType::uint64:
+      return ncclUint64;
     case DType::int16:
+    case DType::uint16:
     case DType::boolean:
     case DType::complex64:
     case DType::complex128:

@@ -30,11 +30,14 @@ inline constexpr bool is_complex_element<std::complex<Real>> = true;
 template <class T>
 inline constexpr bool is_small_float = std::is_base_of_v<SumOfSmallFloat<T>, SumOf<T>>;
 
-/// Returns a number in the simplest type that holds every value of `From`: std::int64_t, float or double.
+/// Returns a number in the simplest type that holds every value of `From`: std::int64_t, std::uint64_t, float
+/// or double.
 template <class From>
 [[nodiscard]] TUTTI_HOST_DEVICE inline auto widen(typename SumOf<From>::Storage value) noexcept {
   if constexpr (std::is_same_v<From, bool>) {
     return std::int64_t{value != 0};
+  } else if constexpr (std::is_same_v<From, std::uint64_t>) {
+    return value;
   } else if constexpr (std::is_integral_v<From>) {
     return static_cast<std::int64_t>(value);
   } else if constexpr (is_complex_element<From>) {

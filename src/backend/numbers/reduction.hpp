@@ -92,6 +92,8 @@ struct ReductionOf {
     } else if constexpr (is_complex_element<T>) {
       using Real = decltype(sum.real);
       return {sum.real / static_cast<Real>(count), sum.imaginary / static_cast<Real>(count)};
+    } else if constexpr (std::unsigned_integral<T>) {
+      return static_cast<Accumulator>(sum / count);
     } else if constexpr (std::integral<T>) {
       // The type is as wide as both numbers need, and no wider, as GPUs divide 64 bits slowly.
       using Wide = std::conditional_t<sizeof(T) == 8, std::int64_t,

@@ -166,6 +166,24 @@ struct Component<std::int8_t> {
   using type = std::uint8_t;
 };
 
+/// The type whose kernel reduces T, as `with_sign` has it.
+template <class T>
+struct Reduced {
+  using type = T;
+};
+template <>
+struct Reduced<std::uint16_t> {
+  using type = std::int16_t;
+};
+template <>
+struct Reduced<std::uint32_t> {
+  using type = std::int32_t;
+};
+template <>
+struct Reduced<std::uint64_t> {
+  using type = std::int64_t;
+};
+
 /// All inputs of a segment reduced by the tests' own model.
 test::HostArray reduced(const OrderedReduction& task, const ReduceOp& operation,
                         std::span<std::byte* const> inputs, std::uint64_t count) {
@@ -184,9 +202,18 @@ void run_sum_tile(const OrderedReduction& task, const SumEntry& entry, std::byte
   const SumOperands operands{pointers + entry.first_input, pointers + entry.first_output, task.input_count,
                              task.output_count};
   if (task.reducing.kind == ReduceKind::sum) {
-    sum_tile(Summing<typename Component<T>::type>(), entry, operands, tile, tile_bytes, lane);
+    sum_tile(Summing<typename Component<typename Reduced<T>::type>::type>(), entry, operands, tile,
+             tile_bytes, lane);
   } else {
-    sum_tile(Reducer<T>{reduce_arguments(task), pointers}, entry, operands, tile, tile_bytes, lane);
+    sum_tile(Reducer<typename Reduced<T>::type>{reduce_arguments(task), pointers}, entry, operands, tile,
+             tile_bytes, lane);
+  }
+}
+
+TEST_F(CudaTiles, UnsignedIntegersHaveTheKernelsOfSignedOnes) {
+  for (const DType dtype : all_dtypes) {
+    const DType expected = visit_dtype(dtype, []<class T>() { return dtype_of<typename Reduced<T>::type>; });
+    EXPECT_EQ(with_sign(dtype), expected) << name_of(dtype);
   }
 }
 

@@ -257,12 +257,28 @@ TEST_F(HostConversions, TruncateAndSaturateToIntegers) {
             (std::vector<std::int64_t>{most, least, 9007199254740992, 0}));
   EXPECT_EQ((convert<std::int32_t>(std::vector<float>{2147483648.0F, 2147483520.0F})),
             (std::vector<std::int32_t>{2147483647, 2147483520}));
+  EXPECT_EQ(
+      (convert<std::uint64_t>(std::vector<double>{1e20, -1.0, 0x1p63, nan})),
+      (std::vector<std::uint64_t>{std::numeric_limits<std::uint64_t>::max(), 0, std::uint64_t{1} << 63U, 0}));
+  EXPECT_EQ((convert<std::uint16_t>(std::vector<float>{65535.5F, 65536.0F, -0.5F})),
+            (std::vector<std::uint16_t>{65535, 65535, 0}));
 }
 
 TEST_F(HostConversions, WrapBetweenIntegers) {
   EXPECT_EQ((convert<std::int8_t>(std::vector<std::int32_t>{200, -129, 5})),
             (std::vector<std::int8_t>{-56, 127, 5}));
   EXPECT_EQ((convert<std::int64_t>(std::vector<std::int8_t>{-3})), (std::vector<std::int64_t>{-3}));
+  EXPECT_EQ((convert<std::uint32_t>(std::vector<std::int8_t>{-3})),
+            (std::vector<std::uint32_t>{4294967293U}));
+  EXPECT_EQ((convert<std::int64_t>(std::vector<std::uint32_t>{4294967295U})),
+            (std::vector<std::int64_t>{4294967295}));
+}
+
+TEST_F(HostConversions, KeepWhatUnsignedIntegersHaveAboveSignedOnes) {
+  const std::vector<std::uint64_t> values{std::uint64_t{1} << 63U, std::numeric_limits<std::uint64_t>::max()};
+  EXPECT_EQ((convert<double>(values)), (std::vector<double>{0x1p63, 0x1p64}));
+  EXPECT_EQ((convert<float>(values)), (std::vector<float>{0x1p63F, 0x1p64F}));
+  EXPECT_EQ((convert<BFloat16>(values)), (std::vector{BFloat16(0x1p63F), BFloat16(0x1p64F)}));
 }
 
 TEST_F(HostConversions, ToBoolIsDifferentFromZero) {

@@ -44,6 +44,8 @@ const std::map<DType, std::uint64_t> golden{
     {DType::int64, 0x372202f5efad06f1ULL},       {DType::boolean, 0xcb46b52b7636f8b8ULL},
     {DType::complex64, 0xd22e5054773a5710ULL},   {DType::complex128, 0xa651e1c054a9de36ULL},
     {DType::float8_e4m3, 0x895c9e471a4e783cULL}, {DType::float8_e5m2, 0xc0a6d2eec2ad4ec1ULL},
+    {DType::uint16, 0xad99787c643f9b1fULL},      {DType::uint32, 0x9b574cc98a6657ffULL},
+    {DType::uint64, 0x372202f5efad06f1ULL},
 };
 
 TEST_P(SameBits, AsOnEveryOtherBackendAndMachine) {

@@ -133,6 +133,7 @@ TEST(PerfOptions, KnowWhatOtherLibrariesCallTheElementTypes) {
       {"float", DType::float32}, {"fp64", DType::float64},        {"double", DType::float64},
       {"bf16", DType::bfloat16}, {"Float32", DType::float32},     {"int", DType::int32},
       {"long", DType::int64},    {"fp8e4m3", DType::float8_e4m3}, {"f8e5m2", DType::float8_e5m2},
+      {"uint32", DType::uint32}, {"u64", DType::uint64},          {"ushort", DType::uint16},
   };
   for (const auto& [typed, dtype] : types)
     EXPECT_EQ(parsed({"broadcast", "-d", typed}).dtypes, std::vector{dtype}) << typed;

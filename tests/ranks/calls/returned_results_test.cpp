@@ -133,7 +133,7 @@ TEST_P(ReturnedResults, OfARootAreOfTheSizesItTells) {
     std::vector<Tensor> list;
     if (rank == 2) {
       const std::vector<std::int64_t> counted{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-      roots = from_host(counted, {5, 2}, Device(device));
+      roots = tutti::tensor(counted, {5, 2}, {.device = Device(device)});
       list = {full({}, 7, {.device = device}), roots};
     }
     const std::vector<Tensor> copies = communicator.broadcast(roots, 2);

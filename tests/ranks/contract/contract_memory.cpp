@@ -32,7 +32,7 @@ Tensor zeros_in(Memory memory, std::int64_t elements, Device device) {
   backend::Backend& backend = Runtime::get().backend();
   void* const address =
       backend.allocate_device(device.index(), static_cast<std::size_t>(elements) * sizeof(std::int32_t));
-  const Tensor tensor = Tensor::from_blob(TensorView(address, DType::int32, {elements}, device), [=] {
+  const Tensor tensor = from_blob(address, {elements}, {.dtype = DType::int32, .device = device}, [=](void*) {
     synchronize(device.index());
     Runtime::get().backend().free_device(device.index(), address);
   });

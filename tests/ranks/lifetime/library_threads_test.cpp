@@ -133,7 +133,7 @@ void expect_the_same_bits(void (*disturb)(), const std::vector<float>& inputs) {
       std::vector<float> values(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = inputs[(i + static_cast<std::size_t>(exchange.rank())) % inputs.size()];
-      const Tensor tensor = from_host(values, {count}).to(Device(0));
+      const Tensor tensor = tutti::tensor(values, {count}).to(Device(0));
       communicator.all_reduce_add({tensor}, {tensor});
       const auto sums = tensor.to_vector<float>();
       std::uint64_t hash = 0;

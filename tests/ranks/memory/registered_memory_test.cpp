@@ -55,7 +55,7 @@ class OwnMemory {
   }
   [[nodiscard]] std::byte* address() const { return static_cast<std::byte*>(address_); }
   [[nodiscard]] Tensor tensor() const {
-    return Tensor(TensorView(address_, DType::int32, {elements_}, Device(device_)));
+    return from_blob(address_, {elements_}, {.dtype = DType::int32, .device = Device(device_)});
   }
   [[nodiscard]] Tensor full_of(int value) const {
     Tensor tensor = this->tensor();

@@ -126,6 +126,7 @@ HostArray combine_as_reals(std::span<const HostArray> inputs, const ReduceOp& op
 template <class Integer>
 HostArray combine_integers(std::span<const HostArray> inputs, const ReduceOp& operation) {
   __extension__ using Wide = __int128;
+  __extension__ using Product = unsigned __int128;
   const auto wrapped = [](Wide value) { return static_cast<Integer>(static_cast<std::uint64_t>(value)); };
   const auto with = [&](auto combine) {
     return combine_all<Integer>(
@@ -137,7 +138,7 @@ HostArray combine_integers(std::span<const HostArray> inputs, const ReduceOp& op
   };
   switch (operation.kind()) {
     case ReduceKind::prod:
-      return with([=](Integer a, Integer b) { return wrapped(Wide{a} * b); });
+      return with([=](Integer a, Integer b) { return wrapped(static_cast<Wide>(Product(a) * Product(b))); });
     case ReduceKind::min:
       return with([](Integer a, Integer b) { return std::min(a, b); });
     case ReduceKind::max:
@@ -286,10 +287,16 @@ HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp&
       return combine_integers<std::uint8_t>(inputs, operation);
     case DType::int16:
       return combine_integers<std::int16_t>(inputs, operation);
+    case DType::uint16:
+      return combine_integers<std::uint16_t>(inputs, operation);
     case DType::int32:
       return combine_integers<std::int32_t>(inputs, operation);
+    case DType::uint32:
+      return combine_integers<std::uint32_t>(inputs, operation);
     case DType::int64:
       return combine_integers<std::int64_t>(inputs, operation);
+    case DType::uint64:
+      return combine_integers<std::uint64_t>(inputs, operation);
     case DType::boolean:
       break;
   }

@@ -87,8 +87,8 @@ TestTensor::TestTensor(const HostArray& values, Device device, Placement placeme
   for_each_run([&](Run run) {
     std::memcpy(initial_.data() + run.offset, values.bytes.data() + run.packed_offset, run.bytes);
   });
-  memory_ = from_host(initial_.data(), {bytes},
-                      {.dtype = DType::uint8, .device = device, .host_memory = host_memory});
+  memory_ = empty({bytes}, {.dtype = DType::uint8, .device = device, .host_memory = host_memory});
+  memory_.copy_(from_blob(initial_.data(), {bytes}, {.dtype = DType::uint8}));
   auto* const first = memory_.data<std::uint8_t>() + start_;
   tensor_ = Tensor(memory_.storage(), TensorView(first, values.dtype, values.sizes, strides, device));
 }
@@ -186,8 +186,10 @@ testing::AssertionResult holds(const Tensor& tensor, std::int32_t number) {
 }
 
 Tensor make_tensor(const HostArray& values, Device device, HostMemory host_memory) {
-  return from_host(values.bytes.data(), values.sizes,
-                   {.dtype = values.dtype, .device = device, .host_memory = host_memory});
+  const Tensor tensor =
+      empty(values.sizes, {.dtype = values.dtype, .device = device, .host_memory = host_memory});
+  return tensor.copy_(
+      from_blob(const_cast<std::byte*>(values.bytes.data()), values.sizes, {.dtype = values.dtype}));
 }
 
 void poison_cached_memory(Device device, std::size_t bytes) {

@@ -5,6 +5,7 @@
 #include "transport/nccl/calls.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -237,10 +238,22 @@ TEST(NcclCalls, SumsNcclDoesNotHaveAreRefused) {
     problem.reduction(dtype, 8, {on_zero, problem.buffer(1)}, on_zero);
     return problem;
   };
-  for (const DType dtype : {DType::int16, DType::boolean, DType::float8_e4m3, DType::float8_e5m2}) {
+  for (const DType dtype :
+       {DType::int16, DType::uint16, DType::boolean, DType::float8_e4m3, DType::float8_e5m2}) {
     EXPECT_EQ(reason(sum_of(dtype)), "it does not sum " + std::string(tutti::name_of(dtype)));
   }
   EXPECT_EQ(reason(sum_of(DType::float32).bitwise()), "it adds in an order of its own");
+}
+
+TEST(NcclCalls, UnsignedIntegersOf32And64BitsAreReducedAsTheyAre) {
+  for (const DType dtype : {DType::uint32, DType::uint64}) {
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::prod, ReduceKind::min, ReduceKind::max}) {
+      const std::optional<Carrier> carrier = carrier_of(dtype, kind);
+      ASSERT_TRUE(carrier.has_value()) << tutti::name_of(kind);
+      EXPECT_EQ(carrier->dtype, dtype);
+    }
+    EXPECT_FALSE(carrier_of(dtype, ReduceKind::avg).has_value());
+  }
 }
 
 TEST(NcclCalls, ReductionsNeedOneInputOnEveryDevice) {

@@ -93,9 +93,10 @@ __global__ void __launch_bounds__(threads_per_block)
   }
 }
 
-// With 14 types there are 182 conversions. Three kernels do all of them, by way of the widest type of the
+// With 17 types there are 272 conversions. Four kernels do all of them, by way of the widest type of the
 // source's kind, which holds every value exactly: the result is that of the direct conversion.
 using WideInteger = std::int64_t;
+using WideUnsigned = std::uint64_t;  // only for itself
 using WideReal = double;
 using WideComplex = std::complex<double>;
 
@@ -113,13 +114,19 @@ __device__ auto visit_source(DType dtype, Visitor&& visitor) {
         return visitor(TypeTag<std::uint8_t>{});
       case DType::int16:
         return visitor(TypeTag<std::int16_t>{});
+      case DType::uint16:
+        return visitor(TypeTag<std::uint16_t>{});
       case DType::int32:
         return visitor(TypeTag<std::int32_t>{});
+      case DType::uint32:
+        return visitor(TypeTag<std::uint32_t>{});
       case DType::boolean:
         return visitor(TypeTag<bool>{});
       default:
         return visitor(TypeTag<std::int64_t>{});
     }
+  } else if constexpr (std::is_same_v<Wide, WideUnsigned>) {
+    return visitor(TypeTag<std::uint64_t>{});
   } else if constexpr (std::is_same_v<Wide, WideReal>) {
     switch (dtype) {
       case DType::float16:
@@ -177,11 +184,20 @@ __device__ void store_wide(DType dtype, std::byte* base, std::int64_t position,
     case DType::int16:
       store(TypeTag<std::int16_t>{});
       return;
+    case DType::uint16:
+      store(TypeTag<std::uint16_t>{});
+      return;
     case DType::int32:
       store(TypeTag<std::int32_t>{});
       return;
+    case DType::uint32:
+      store(TypeTag<std::uint32_t>{});
+      return;
     case DType::int64:
       store(TypeTag<std::int64_t>{});
+      return;
+    case DType::uint64:
+      store(TypeTag<std::uint64_t>{});
       return;
     case DType::boolean:
       store(TypeTag<bool>{});
@@ -256,8 +272,8 @@ cudaError_t preload_convert() {
   return first_failure({moves(TypeTag<std::uint8_t>{}), moves(TypeTag<std::uint16_t>{}),
                         moves(TypeTag<std::uint32_t>{}), moves(TypeTag<std::uint64_t>{}),
                         moves(TypeTag<ComplexSum<float>>{}), moves(TypeTag<TwoWords>{}),
-                        conversions(TypeTag<WideInteger>{}), conversions(TypeTag<WideReal>{}),
-                        conversions(TypeTag<WideComplex>{})});
+                        conversions(TypeTag<WideInteger>{}), conversions(TypeTag<WideUnsigned>{}),
+                        conversions(TypeTag<WideReal>{}), conversions(TypeTag<WideComplex>{})});
 }
 
 cudaError_t launch_convert(LaunchSite where, const Convert& task) {
@@ -283,10 +299,14 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task) {
     case DType::int8:
     case DType::uint8:
     case DType::int16:
+    case DType::uint16:
     case DType::int32:
+    case DType::uint32:
     case DType::int64:
     case DType::boolean:
       return launch_conversion<WideInteger>(where, task, shape);
+    case DType::uint64:
+      return launch_conversion<WideUnsigned>(where, task, shape);
     case DType::complex64:
     case DType::complex128:
       return launch_conversion<WideComplex>(where, task, shape);

@@ -7,6 +7,7 @@
 #include "backend/numbers/reduction.hpp"
 
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -47,10 +48,17 @@ struct Summing {
   }
 };
 
+/// The arithmetic of unsigned elements in kernels for elements of type T, if these take them; otherwise T's.
+template <class T>
+using UnsignedReductionOf =
+    ReductionOf<typename std::conditional_t<std::signed_integral<T> && (sizeof(T) > 1), std::make_unsigned<T>,
+                                            std::type_identity<T>>::type>;
+
 /// Combines elements by any operation, which is the same for all threads of a kernel.
 template <class T>
 struct Reducer {
   using How = ReductionOf<T>;
+  using Unsigned = UnsignedReductionOf<T>;
   using Storage = typename How::Storage;
   using Accumulator = typename How::Accumulator;
   static constexpr std::uint32_t inputs_in_flight = 2;
@@ -71,7 +79,7 @@ struct Reducer {
     visit_kind(operation.kind, [&]<ReduceKind kind>() {
 #pragma unroll
       for (std::uint32_t i = 0; i < size; ++i) {
-        const auto total = input == 0 ? values[i] : How::template combine<kind>(totals[i], values[i]);
+        const auto total = input == 0 ? values[i] : combine<kind>(totals[i], values[i]);
         totals[i] = is_there ? total : totals[i];
       }
     });
@@ -82,7 +90,16 @@ struct Reducer {
     const bool is_mean = operation.kind == ReduceKind::avg;
 #pragma unroll
     for (std::uint32_t i = 0; i < size; ++i)
-      elements[i] = How::store(is_mean ? How::mean(totals[i], inputs) : totals[i]);
+      elements[i] = How::store(is_mean ? mean(totals[i], inputs) : totals[i]);
+  }
+
+  template <ReduceKind kind>
+  [[nodiscard]] TUTTI_HOST_DEVICE Accumulator combine(Accumulator a, Accumulator b) const {
+    return operation.are_unsigned ? Unsigned::template combine<kind>(a, b)
+                                  : How::template combine<kind>(a, b);
+  }
+  [[nodiscard]] TUTTI_HOST_DEVICE Accumulator mean(Accumulator sum, std::uint32_t count) const {
+    return operation.are_unsigned ? Unsigned::mean(sum, count) : How::mean(sum, count);
   }
 
   [[nodiscard]] TUTTI_HOST_DEVICE double factor_of(std::uint32_t input) const {

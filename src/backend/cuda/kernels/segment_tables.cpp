@@ -174,6 +174,19 @@ ReductionPath choose_path(const OrderedReduction& task, const OrderedReductionSe
 
 }  // namespace
 
+DType with_sign(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::uint16:
+      return DType::int16;
+    case DType::uint32:
+      return DType::int32;
+    case DType::uint64:
+      return DType::int64;
+    default:
+      return dtype;
+  }
+}
+
 DType summed_as(DType dtype) noexcept {
   switch (dtype) {
     case DType::complex64:
@@ -183,7 +196,7 @@ DType summed_as(DType dtype) noexcept {
     case DType::int8:
       return DType::uint8;  // wrapping sums do not see the sign
     default:
-      return dtype;
+      return with_sign(dtype);
   }
 }
 

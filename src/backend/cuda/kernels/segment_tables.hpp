@@ -89,11 +89,16 @@ struct TableShape {
 /// the table, as numbers of the same width.
 struct ReduceArguments {
   ReduceKind kind = ReduceKind::sum;
+  bool are_unsigned = false;  ///< elements, in kernels for signed integers of their width
   std::uint32_t factor_count = 0;
   std::uint32_t first_factor = 0;
 };
+/// Returns the signed integers whose sums, products and bits are those of `dtype`, or `dtype` itself: int16
+/// for uint16, …, but uint8 for itself.
+[[nodiscard]] DType with_sign(DType dtype) noexcept;
 [[nodiscard]] inline ReduceArguments reduce_arguments(const OrderedReduction& task) noexcept {
-  return {task.reducing.kind, static_cast<std::uint32_t>(task.reducing.factors.size()),
+  return {task.reducing.kind, with_sign(task.dtype) != task.dtype,
+          static_cast<std::uint32_t>(task.reducing.factors.size()),
           static_cast<std::uint32_t>(task.pointers.size())};
 }
 
@@ -135,7 +140,7 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
 void build_table(const OrderedReduction& task, int multiprocessors, SegmentTable& table);
 
 /// Returns the real type whose sums give, component by component, the sums of `dtype`: float32 for complex64,
-/// uint8 for int8, …
+/// uint8 for int8, int16 for uint16, …
 [[nodiscard]] DType summed_as(DType dtype) noexcept;
 /// Returns the type as which a task's kernel takes its elements.
 [[nodiscard]] inline DType component_of(const OrderedReduction& task) noexcept {

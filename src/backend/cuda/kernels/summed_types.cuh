@@ -45,7 +45,9 @@ cudaError_t visit_summed(DType dtype, Visitor&& visitor) {
   }
 }
 
-/// Calls `visitor` with the element type itself, as other operations depend on signs and complex numbers.
+/// Calls `visitor` with the element type itself, as other operations depend on signs and complex numbers;
+/// with signed integers also for unsigned ones, which `ReduceArguments` marks, so that there are fewer
+/// kernels.
 template <class Visitor>
 cudaError_t visit_reduced(DType dtype, Visitor&& visitor) {
   switch (dtype) {

@@ -4,8 +4,10 @@
 #include "backend/numbers/reduction.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 
 namespace tutti::backend::host {
 
@@ -173,6 +175,18 @@ class Combining {
   const Reducing& reducing_;
 };
 
+/// The signed integers of T's width, if T is an unsigned one; otherwise T. Their sums, products and bits are
+/// the same, and compiled once.
+template <class T>
+using SignedForm = typename std::conditional_t<std::unsigned_integral<T> && !std::is_same_v<T, bool>,
+                                               std::make_signed<T>, std::type_identity<T>>::type;
+
+/// The type as which elements of type T are combined. `sum` also stands for means and for sums of products.
+template <class T, ReduceKind kind>
+using ReducedAs =
+    std::conditional_t<kind == ReduceKind::min || kind == ReduceKind::max || kind == ReduceKind::sum, T,
+                       SignedForm<T>>;
+
 /// Bytes from the outputs' beginnings to those of lines, if they are the same number of whole elements.
 std::optional<std::size_t> bytes_to_line(std::span<std::byte* const> outputs, std::size_t element_bytes) {
   const auto into_line = [](const std::byte* output) {
@@ -241,9 +255,9 @@ void ordered_reduction_segment(DType dtype, const Reducing& reducing, std::size_
     }
   };
   visit_dtype(dtype, [&]<class T>() {
-    if (reducing.kind == ReduceKind::sum) return reduce(Adding<T>());
+    if (reducing.kind == ReduceKind::sum) return reduce(Adding<SignedForm<T>>());
     visit_kind(reducing.kind, [&]<ReduceKind kind>() {
-      if constexpr (has_operation<T>(kind)) reduce(Combining<T, kind>(reducing));
+      if constexpr (has_operation<T>(kind)) reduce(Combining<ReducedAs<T, kind>, kind>(reducing));
     });
   });
 }
