@@ -42,47 +42,48 @@ Communicator::Communicator(Exchange& exchange, const CommunicatorOptions& option
 Communicator::Communicator(const CommunicatorOptions& options)
     : CommunicatorCollectives(std::make_unique<Impl>(options)) {}
 Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : CommunicatorCollectives(std::move(impl)) {}
+Communicator::Communicator() noexcept = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-int Communicator::rank() const noexcept {
-  return static_cast<int>(impl_->context->team().membership().rank());
+int Communicator::rank() const {
+  return static_cast<int>(impl().context->team().membership().rank());
 }
-int Communicator::rank_count() const noexcept {
-  return static_cast<int>(impl_->context->team().membership().rank_count());
+int Communicator::rank_count() const {
+  return static_cast<int>(impl().context->team().membership().rank_count());
 }
-int Communicator::member_count() const noexcept {
-  return static_cast<int>(impl_->context->team().membership().member_count());
+int Communicator::member_count() const {
+  return static_cast<int>(impl().context->team().membership().member_count());
 }
-int Communicator::first_member() const noexcept {
-  return static_cast<int>(impl_->context->team().membership().first_local());
+int Communicator::first_member() const {
+  return static_cast<int>(impl().context->team().membership().first_local());
 }
-const std::vector<Device>& Communicator::devices() const noexcept {
-  return impl_->context->devices();
+const std::vector<Device>& Communicator::devices() const {
+  return impl().context->devices();
 }
 
 void Communicator::send(const Tensor& tensor, int to, StreamList streams) {
-  LinkCall call(*impl_->context, "send", streams);
+  LinkCall call(*impl().context, "send", streams);
   call.add(Message::send(tensor, to), "tensor", "to");
   call.run();
 }
 
 void Communicator::recv(const Tensor& out, int from, StreamList streams) {
-  LinkCall call(*impl_->context, "recv", streams);
+  LinkCall call(*impl().context, "recv", streams);
   call.add(Message::recv(out, from), "out", "from");
   call.run();
 }
 
 void Communicator::sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams) {
-  LinkCall call(*impl_->context, "sendrecv", streams);
+  LinkCall call(*impl().context, "sendrecv", streams);
   call.add(Message::send(tensor, to), "tensor", "to");
   call.add(Message::recv(out, from), "out", "from");
   call.run();
 }
 
 Tensor Communicator::sendrecv(const Tensor& tensor, int to, int from) {
-  LinkCall call(*impl_->context, "sendrecv", {});
+  LinkCall call(*impl().context, "sendrecv", {});
   call.add(Message::send(tensor, to), "tensor", "to");
   call.join_capture();
   Tensor out = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
@@ -92,7 +93,7 @@ Tensor Communicator::sendrecv(const Tensor& tensor, int to, int from) {
 }
 
 void Communicator::batch_send_recv(ListOf<Message> messages, StreamList streams) {
-  LinkCall call(*impl_->context, "batch_send_recv", streams);
+  LinkCall call(*impl().context, "batch_send_recv", streams);
   for (std::size_t i = 0; i < messages.size(); ++i)
     call.add(messages[i], Name("messages", i), Name("the peer of messages", i));
   call.run();
@@ -105,7 +106,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     int key = 0;
     std::uint64_t start = 0;
   };
-  TeamContext& context = *impl_->context;
+  TeamContext& context = *impl().context;
   transport::team::free_deferred(context.require_own_process().runtime(),
                                  context.team().membership().devices());
   TeamCall call(context, Collective::split, {});
@@ -139,32 +140,32 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 }
 
 PlanSummary Communicator::last_plan() const {
-  impl_->context->require_own_process();
-  const std::lock_guard lock(impl_->context->team().calls().mutex());
-  return impl_->context->last_plan();
+  impl().context->require_own_process();
+  const std::lock_guard lock(impl().context->team().calls().mutex());
+  return impl().context->last_plan();
 }
 
 std::string Communicator::explain() const {
-  return collectives::explain(*impl_->context);
+  return collectives::explain(*impl().context);
 }
 std::string Communicator::explain(const Workload& workload) const {
-  return collectives::explain(impl_->context->require_own_process(), workload);
+  return collectives::explain(impl().context->require_own_process(), workload);
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
-  if (impl_->is_forked_off()) return;
+  if (!*this || impl_->is_forked_off()) return;
   impl_->context->team().abort().set(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
 void Communicator::check() const {
-  impl_->context->require_own_process().team().abort().require_running();
+  impl().context->require_own_process().team().abort().require_running();
 }
 bool Communicator::is_running() const noexcept {
-  return !impl_->context->team().abort().is_set();
+  return *this && !impl_->context->team().abort().is_set();
 }
 std::string Communicator::flight_record() const {
-  if (!impl_->is_forked_off())
-    static_cast<void>(impl_->context->team().progress().is_idle());  // looks what is complete
-  return impl_->context->team().flight_record().json();
+  if (!impl().is_forked_off())
+    static_cast<void>(impl().context->team().progress().is_idle());  // looks what is complete
+  return impl().context->team().flight_record().json();
 }
 
 }  // namespace tutti

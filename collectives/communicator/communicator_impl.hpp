@@ -51,7 +51,7 @@ class CommunicatorCollectives::Impl {
 /// Gives the rest of the library access to a communicator's parts.
 struct CommunicatorAccess {
   [[nodiscard]] static collectives::TeamContext& context(Communicator& communicator) {
-    return *communicator.impl_->context;
+    return *communicator.impl().context;
   }
 };
 

@@ -164,7 +164,7 @@ std::vector<Tensor> made_for_root(TeamContext& context, CollectiveForm form, con
 
 std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs, const std::vector<std::int64_t>& sizes,
                                                   std::optional<int> dim) {
-  TeamCall call(*impl_->context, Collective::all_gather, {});
+  TeamCall call(*impl().context, Collective::all_gather, {});
   call.checks().one_per_member(inputs.size(), "inputs");
   const std::int64_t total = call.checks().part_sizes(sizes, "sizes");
   call.join_capture();
@@ -178,7 +178,7 @@ std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs, const std::
 std::vector<Tensor> CommunicatorCollectives::made(const ReduceOp& op, TensorList inputs,
                                                   const std::vector<std::int64_t>& sizes,
                                                   std::optional<int> dim) {
-  TeamCall call(*impl_->context, Collective::reduce_scatter, {});
+  TeamCall call(*impl().context, Collective::reduce_scatter, {});
   call.checks().one_per_member(inputs.size(), "inputs");
   static_cast<void>(call.checks().part_sizes(sizes, "sizes"));
   call.join_capture();
@@ -193,7 +193,7 @@ std::vector<Tensor> CommunicatorCollectives::made(const ReduceOp& op, TensorList
 std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs,
                                                   ListOf<std::vector<std::int64_t>> input_sizes,
                                                   ListOf<std::vector<std::int64_t>> out_sizes) {
-  TeamCall call(*impl_->context, Collective::all_to_all, {});
+  TeamCall call(*impl().context, Collective::all_to_all, {});
   call.checks().one_per_member(inputs.size(), "inputs");
   call.checks().one_per_member(out_sizes.size(), "out_sizes");
   call.join_capture();
@@ -208,34 +208,34 @@ std::vector<Tensor> CommunicatorCollectives::made(Collective collective, const R
                                                   TensorList inputs) {
   std::vector<Tensor> results;
   for (std::vector<Tensor>& of_member :
-       made_like(*impl_->context, collective, op, MemberOperands::one_each(inputs)))
+       made_like(*impl().context, collective, op, MemberOperands::one_each(inputs)))
     results.push_back(std::move(of_member.front()));
   return results;
 }
 
 std::vector<std::vector<Tensor>> CommunicatorCollectives::made(Collective collective, const ReduceOp& op,
                                                                TensorLists inputs) {
-  return made_like(*impl_->context, coalesced(collective), op, MemberOperands::lists(inputs));
+  return made_like(*impl().context, coalesced(collective), op, MemberOperands::lists(inputs));
 }
 
 Tensor CommunicatorCollectives::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs,
                                                int root) {
   std::vector<Tensor> result =
-      made_for_root(*impl_->context, collective, op, MemberOperands::one_each(inputs), root);
+      made_for_root(*impl().context, collective, op, MemberOperands::one_each(inputs), root);
   return result.empty() ? Tensor() : std::move(result.front());
 }
 
 std::vector<Tensor> CommunicatorCollectives::results_of_root(Collective collective, const ReduceOp& op,
                                                              TensorLists inputs, int root) {
-  return made_for_root(*impl_->context, coalesced(collective), op, MemberOperands::lists(inputs), root);
+  return made_for_root(*impl().context, coalesced(collective), op, MemberOperands::lists(inputs), root);
 }
 
 std::vector<Tensor> CommunicatorCollectives::broadcast_with_sizes(const Tensor& tensor, int root) {
   const Told told =
-      hear_of(*impl_->context, Collective::broadcast, Named::one("tensor", tensor), root).front();
-  return having_told(*impl_->context, Collective::broadcast, [&] {
+      hear_of(*impl().context, Collective::broadcast, Named::one("tensor", tensor), root).front();
+  return having_told(*impl().context, Collective::broadcast, [&] {
     std::vector<Tensor> out;
-    for (const Device device : impl_->context->devices())
+    for (const Device device : impl().context->devices())
       out.push_back(empty(told.shape(), {.dtype = told.dtype, .device = device}));
     broadcast(tensor, out, root);
     return out;
@@ -245,10 +245,10 @@ std::vector<Tensor> CommunicatorCollectives::broadcast_with_sizes(const Tensor& 
 std::vector<std::vector<Tensor>> CommunicatorCollectives::broadcast_coalesced_with_sizes(
     const std::vector<Tensor>& tensors, int root) {
   const std::vector<Told> told =
-      hear_of(*impl_->context, coalesced(Collective::broadcast), Named{"tensors", tensors}, root);
-  return having_told(*impl_->context, coalesced(Collective::broadcast), [&] {
+      hear_of(*impl().context, coalesced(Collective::broadcast), Named{"tensors", tensors}, root);
+  return having_told(*impl().context, coalesced(Collective::broadcast), [&] {
     std::vector<std::vector<Tensor>> out;
-    for (const Device device : impl_->context->devices()) {
+    for (const Device device : impl().context->devices()) {
       std::vector<Tensor>& list = out.emplace_back();
       for (const Told& one : told) list.push_back(empty(one.shape(), {.dtype = one.dtype, .device = device}));
     }
@@ -258,21 +258,21 @@ std::vector<std::vector<Tensor>> CommunicatorCollectives::broadcast_coalesced_wi
 }
 
 std::vector<Tensor> CommunicatorCollectives::scatter_with_sizes(const Tensor& tensor, int root, int dim) {
-  TeamContext& context = *impl_->context;
+  TeamContext& context = *impl().context;
   const Arguments arguments(context.require_own_process().runtime(), name_of(Collective::scatter));
   const bool is_owner = root >= 0 &&
-                        root < static_cast<int>(impl_->context->team().membership().member_count()) &&
+                        root < static_cast<int>(impl().context->team().membership().member_count()) &&
                         context.team().membership().is_local(static_cast<std::size_t>(root));
   if (is_owner && tensor.defined()) static_cast<void>(arguments.dimension(dim, tensor.dim()));
   const Told told = hear_of(context, Collective::scatter, Named::one("tensor", tensor), root).front();
   return having_told(context, Collective::scatter, [&] {
     const auto along = static_cast<std::size_t>(arguments.dimension(dim, told.dims));
     const std::vector<std::int64_t> chunks =
-        collectives::equal_chunks(told.sizes[along], impl_->context->team().membership().member_count());
+        collectives::equal_chunks(told.sizes[along], impl().context->team().membership().member_count());
     std::vector<Tensor> out;
-    for (const Device device : impl_->context->devices()) {
+    for (const Device device : impl().context->devices()) {
       std::vector<std::int64_t> sizes = told.shape();
-      sizes[along] = chunks[impl_->context->team().membership().first_local() + out.size()];
+      sizes[along] = chunks[impl().context->team().membership().first_local() + out.size()];
       out.push_back(empty(sizes, {.dtype = told.dtype, .device = device}));
     }
     scatter(tensor, out, root, dim);
@@ -281,7 +281,7 @@ std::vector<Tensor> CommunicatorCollectives::scatter_with_sizes(const Tensor& te
 }
 
 Tensor CommunicatorCollectives::gather_with_sizes(TensorList tensors, int root, int dim) {
-  TeamContext& context = *impl_->context;
+  TeamContext& context = *impl().context;
   std::vector<std::int64_t> sizes;
   std::optional<std::size_t> owner;
   {
@@ -302,7 +302,7 @@ Tensor CommunicatorCollectives::gather_with_sizes(TensorList tensors, int root, 
   }
   return having_told(context, Collective::gather, [&] {
     const Tensor out =
-        owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = impl_->context->devices()[*owner]})
+        owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = impl().context->devices()[*owner]})
               : Tensor();
     gather(tensors, out, root, dim);
     return out;

@@ -231,7 +231,7 @@ class RepeatedCalls final : public BoundCalls {
 PersistentCollective Communicator::persistent(std::function<void()> calls) {
   if (calls == nullptr)
     throw Error(ErrorCode::invalid_argument, "Communicator::persistent: calls is empty, expected a function");
-  TeamContext& context = impl_->context->require_own_process();
+  TeamContext& context = impl().context->require_own_process();
   if (context.team().membership().spans_hosts())
     return PersistentCollective(std::make_unique<RepeatedCalls>(context, std::move(calls)));
   return PersistentCollective(std::make_unique<RecordedCalls>(context, std::move(calls)));

@@ -103,7 +103,10 @@ namespace tutti {
 ///
 /// # Errors
 /// Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued there. A
-/// communicator that has ended (see *Faults*) makes no more calls: each throws the reason of its end.
+/// communicator that has ended (see *Faults*) makes no more calls: each throws the reason of its end. An
+/// empty communicator, default-constructed or moved from, makes no calls either: every function throws
+/// Error(invalid_argument), except `operator bool` and `is_running`, which return false, and `abort`, which
+/// does nothing.
 ///
 /// # Faults
 /// Faults that only another rank can cause end the communicator on all ranks:
@@ -136,6 +139,9 @@ namespace tutti {
 /// Error(unsupported).
 class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
  public:
+  /// Makes an empty communicator, into which another can be moved later: a class, for instance, can hold it
+  /// before the processes have met.
+  Communicator() noexcept;
   /// Makes a communicator. Collective: all processes of the exchange call it together. The exchange is not
   /// used afterwards. If one rank cannot take part, the constructor throws on all ranks:
   ///  - invalid_argument on a rank whose options are invalid, and peer_unavailable on the others;
@@ -146,6 +152,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   /// Makes a communicator of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);
+  /// Leave the other communicator empty. An assignment first destroys the communicator that was there, as the
+  /// destructor does.
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
@@ -168,14 +176,17 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// that wait for one another wait until the timeout.
   ~Communicator();
 
-  [[nodiscard]] int rank() const noexcept;
-  [[nodiscard]] int rank_count() const noexcept;
+  /// Returns false if the communicator is empty, and true if it runs or has ended.
+  [[nodiscard]] explicit operator bool() const noexcept { return impl_ != nullptr; }
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int rank_count() const;
   /// Returns the number of members of all ranks.
-  [[nodiscard]] int member_count() const noexcept;
+  [[nodiscard]] int member_count() const;
   /// Returns the number of this process's first member.
-  [[nodiscard]] int first_member() const noexcept;
+  [[nodiscard]] int first_member() const;
   /// Returns the devices of this process's members, in order.
-  [[nodiscard]] const std::vector<Device>& devices() const noexcept;
+  [[nodiscard]] const std::vector<Device>& devices() const;
 
   // # Messages
   // A message goes from one member to another. Only the ranks of these two make calls for it. The k-th
@@ -274,7 +285,7 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;
-  /// Returns whether the communicator still runs: false once anything has ended it.
+  /// Returns whether the communicator still runs: false once anything has ended it, and if it is empty.
   [[nodiscard]] bool is_running() const noexcept;
   /// Throws the error that has ended the communicator, if any. If it does not throw after a wait for the
   /// streams of a call, the call's outputs are correct.

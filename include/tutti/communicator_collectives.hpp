@@ -291,10 +291,14 @@ class TUTTI_EXPORT CommunicatorCollectives {
   friend class Communicator;
   friend struct CommunicatorAccess;
   class Impl;
+  CommunicatorCollectives() noexcept;  ///< empty
   explicit CommunicatorCollectives(std::unique_ptr<Impl> impl) noexcept;
   CommunicatorCollectives(CommunicatorCollectives&&) noexcept;
   CommunicatorCollectives& operator=(CommunicatorCollectives&&) noexcept;
   ~CommunicatorCollectives();
+
+  /// Returns the communicator's parts. Throws Error(invalid_argument) if it is empty.
+  [[nodiscard]] Impl& impl() const;
 
   static TensorList each(const Tensor& tensor) { return std::span(&tensor, 1); }
   static TensorList each(const std::vector<Tensor>& tensors) { return tensors; }
