@@ -23,16 +23,18 @@ class TUTTI_EXPORT MemoryRegistration {
   /// the log.
   ~MemoryRegistration();
 
-  /// Ends the registration, after which the memory may be freed. Waits until the calls of this process's
-  /// communicators that use the memory are over and no other process has it open: others close it as soon as
-  /// they have no calls under way, of any communicator. So the best place is behind the end of the
-  /// communicators that have used it, or where no rank makes calls; a rank that waits in a call for this one
-  /// closes nothing. Work of collectives of one process must be over, and graphs and persistent calls that
-  /// use the memory gone. Does nothing if this object is empty.
+  /// Ends the registration, after which the memory may be freed. Work of this process that uses the memory
+  /// must be over, and graphs and persistent calls that use it gone; `release` only makes sure of calls of
+  /// communicators whose other ranks have the memory open. It waits until no other process has it open, for
+  /// which it waits a second at most: others close it as soon as they have no calls under way, of any
+  /// communicator, but not while one of their communicators with captured calls exists. So the best place is
+  /// behind the end of the communicators that have used it, or where no rank makes calls; a rank that waits
+  /// in a call for this one closes nothing. Where other ranges of the same allocation stay registered, it
+  /// waits for nobody, and the others keep the allocation open. Does nothing if this object is empty.
   ///
-  /// Throws Error(timeout) if another process does not close the memory for a second, because it waits in a
-  /// call, or a communicator has ended by a fault: the memory stays registered, and may be released later.
-  /// Throws Error(invalid_argument) if the memory has been freed; the registration is over then.
+  /// Throws Error(timeout) if another process has not closed the memory after a second, also where a
+  /// communicator has ended by a fault: the memory stays registered, and may be released later. Throws
+  /// Error(invalid_argument) if the memory has been freed; the registration is over then.
   void release();
 
   /// Returns the address that was registered; nullptr if this object is empty.

@@ -34,10 +34,13 @@ class SegmentObserver {
   /// Returns whether the announced segment may be freed; called right after the announcement. While it may
   /// not, the allocator keeps the segment and asks again, unless it uses the segment first.
   [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
-  /// Asks for an allocation at `address` that the program takes back: returns whether another process still
-  /// has it open, and makes it close the memory, even where segments would stay open. Called again until it
-  /// returns `none`.
-  [[nodiscard]] virtual Hold let_go(const std::byte* address) noexcept { return hold_on(address); }
+  /// The program takes back memory of its own, an allocation that begins at `address`. Returns a passing hold
+  /// while work of this process uses it, a lasting one while another process has it open or would not close
+  /// it; the others are told to close it, in the latter case only if the caller insists. It is asked again
+  /// until it returns none.
+  [[nodiscard]] virtual Hold let_go(const std::byte* address, bool /*insists*/) noexcept {
+    return hold_on(address);
+  }
 
  protected:
   ~SegmentObserver() = default;

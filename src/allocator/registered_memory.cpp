@@ -23,27 +23,32 @@ std::optional<const std::byte*> RegisteredMemory::add(const std::byte* begin, co
     const auto before = std::prev(next);
     if (begin < before->first + before->second.bytes) return before->first;
   }
-  ranges_.emplace_hint(next, begin, range);
   Counted& counted = allocations_[range.allocation.address];
+  ranges_.emplace_hint(next, begin, range);
   counted.allocation = range.allocation;
   ++counted.ranges;
   return std::nullopt;
 }
 
 bool RegisteredMemory::remove(const std::byte* begin, IfHeld if_held) {
-  Range range;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = ranges_.find(begin);
-    range = found->second;
-    ranges_.erase(found);
-    const auto counted = allocations_.find(range.allocation.address);
-    if (--counted->second.ranges != 0) return true;
-    allocations_.erase(counted);
+  std::unique_lock lock(mutex_);
+  const auto range = ranges_.find(begin);
+  const auto counted = allocations_.find(range->second.allocation.address);
+  bool is_let_go = true;
+  if (--counted->second.ranges == 0) {
+    // It stays on the list meanwhile, so that nobody registers what overlaps it.
+    lock.unlock();
+    is_let_go = wait_for_observers(counted->first);
+    if (!is_let_go && if_held == IfHeld::drop) static_cast<void>(ask_observers(counted->first, true));
+    lock.lock();
   }
-  if (wait_for_observers(range.allocation.address)) return true;
-  if (if_held == IfHeld::keep) static_cast<void>(add(begin, range));
-  return false;
+  if (!is_let_go && if_held == IfHeld::keep) {
+    ++counted->second.ranges;
+    return false;
+  }
+  ranges_.erase(range);
+  if (counted->second.ranges == 0) allocations_.erase(counted);
+  return is_let_go;
 }
 
 CachingAllocator::Extent RegisteredMemory::allocation_of(int device, const void* address) {
@@ -51,8 +56,9 @@ CachingAllocator::Extent RegisteredMemory::allocation_of(int device, const void*
   const auto* const byte = static_cast<const std::byte*>(address);
   const auto next = allocations_.upper_bound(byte);
   if (next == allocations_.begin()) return {};
-  const Allocation& found = std::prev(next)->second.allocation;
-  if (found.device != device || byte >= found.address + found.bytes) return {};
+  const Counted& counted = std::prev(next)->second;
+  const Allocation& found = counted.allocation;
+  if (counted.ranges == 0 || found.device != device || byte >= found.address + found.bytes) return {};
   return {found.address, found.bytes, false};
 }
 
@@ -72,23 +78,29 @@ void RegisteredMemory::remove_observer(SegmentObserver& observer) noexcept {
 }
 
 bool RegisteredMemory::wait_for_observers(const std::byte* allocation) {
-  auto lasts_since = std::chrono::steady_clock::now();
+  auto held_since = std::chrono::steady_clock::now();
   for (;;) {
-    const SegmentObserver::Hold hold = ask_observers(allocation);
+    const SegmentObserver::Hold hold = ask_observers(allocation, false);
     if (hold == SegmentObserver::Hold::none) return true;
     const auto now = std::chrono::steady_clock::now();
-    if (hold == SegmentObserver::Hold::passing) lasts_since = now;
-    if (now - lasts_since > patience) return false;
+    if (hold == SegmentObserver::Hold::passing) held_since = now;
+    if (now - held_since > patience) return false;
     backend_.wait_elsewhere();  // others may close it only after a call of this process
     std::this_thread::sleep_for(asks_every);
   }
 }
 
-SegmentObserver::Hold RegisteredMemory::ask_observers(const std::byte* allocation) noexcept {
+SegmentObserver::Hold RegisteredMemory::ask_observers(const std::byte* allocation, bool insists) noexcept {
   const std::lock_guard lock(observers_mutex_);
-  auto hold = SegmentObserver::Hold::none;
-  for (SegmentObserver* const observer : observers_) hold = std::max(hold, observer->let_go(allocation));
-  return hold;
+  bool is_used = false;
+  bool is_open = false;
+  for (SegmentObserver* const observer : observers_) {
+    const SegmentObserver::Hold hold = observer->let_go(allocation, insists);
+    is_used |= hold == SegmentObserver::Hold::passing;
+    is_open |= hold == SegmentObserver::Hold::lasting;
+  }
+  if (is_used) return SegmentObserver::Hold::passing;
+  return is_open ? SegmentObserver::Hold::lasting : SegmentObserver::Hold::none;
 }
 
 }  // namespace tutti

@@ -53,12 +53,12 @@ class RegisteredMemory {
  private:
   struct Counted {
     Allocation allocation;
-    std::size_t ranges = 0;
+    std::size_t ranges = 0;  ///< that are not being removed; without any, the allocation is not found
   };
 
-  /// Returns true once no observer holds the allocation, false if one does for too long.
+  /// Returns true once no observer holds the allocation, false if another process does for too long.
   [[nodiscard]] bool wait_for_observers(const std::byte* allocation);
-  [[nodiscard]] SegmentObserver::Hold ask_observers(const std::byte* allocation) noexcept;
+  [[nodiscard]] SegmentObserver::Hold ask_observers(const std::byte* allocation, bool insists) noexcept;
 
   backend::Backend& backend_;
   std::mutex mutex_;  ///< guards the maps

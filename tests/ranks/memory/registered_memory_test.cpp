@@ -191,6 +191,28 @@ TEST(RegisteredMemory, MayBeFreedOnceItIsReleased) {
   });
 }
 
+TEST(RegisteredMemory, IsReleasedAfterPersistentCallsAreGone) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const OwnMemory own(device_of(exchange));
+    MemoryRegistration registration = own.registered();
+    {
+      Communicator communicator = make(exchange);
+      const Tensor mine = own.full_of(rank);
+      {
+        PersistentCollective call = communicator.persistent([&] { communicator.all_reduce({mine}, {mine}); });
+        call.launch();
+        EXPECT_TRUE(holds(mine, 1));
+      }
+      transport::team::synchronize(exchange);
+      EXPECT_TRUE(refuses([&] { registration.release(); }, ErrorCode::timeout, {"it stays registered"}))
+          << "others keep it open while a communicator with captured calls exists";
+      transport::team::synchronize(exchange);
+    }
+    registration.release();
+  });
+}
+
 TEST(RegisteredMemory, IsNotReleasedWhileAnotherWaitsInACall) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();

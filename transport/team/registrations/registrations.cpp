@@ -182,17 +182,25 @@ void Registrations::wait(std::uint64_t sequence) {
   }
   // Memory that a call exposes is in use, and stays where it is.
   for (const std::byte* const address : added) {
-    Segment* segment = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      segment = &segments_.at(address);
-    }
-    if (segment->is_open) continue;
-    waiting_.wait_for(sequence, [&] { return entries_.is_followed(segment->entry); });
-    if (const std::string failure = entries_.failure_of(segment->entry); !failure.empty())
+    const std::optional<std::uint32_t> entry = entry_to_open(address);
+    if (!entry) continue;
+    waiting_.wait_for(sequence, [&] { return entries_.is_followed(*entry); });
+    if (const std::string failure = entries_.failure_of(*entry); !failure.empty())
       throw Error(ErrorCode::transport_failure, failure);
-    segment->is_open = true;
+    note_open(address);
   }
+}
+
+std::optional<std::uint32_t> Registrations::entry_to_open(const std::byte* segment) {
+  const std::lock_guard lock(mutex_);
+  const auto found = segments_.find(segment);
+  if (found == segments_.end() || found->second.is_open) return std::nullopt;
+  return found->second.entry;
+}
+
+void Registrations::note_open(const std::byte* segment) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = segments_.find(segment); found != segments_.end()) found->second.is_open = true;
 }
 
 Registrations::Exposed Registrations::find(std::byte* address) {
@@ -226,7 +234,7 @@ void Registrations::will_free(const std::byte* address) noexcept {
 }
 
 bool Registrations::is_in_use(const Segment& segment) const noexcept {
-  return !progress_.has_completed(membership_.rank(), segment.last_use) ||
+  return segment.last_use > std::min(progress_.completed(), calls_.last_queued()) ||
          segment.last_batch > progress_.completed_batches();
 }
 
@@ -234,15 +242,18 @@ SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept 
   return keep_or_retire(address) ? Hold::lasting : hold_of_retired(address);
 }
 
-SegmentObserver::Hold Registrations::let_go(const std::byte* address) noexcept {
+SegmentObserver::Hold Registrations::let_go(const std::byte* address, bool insists) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (const auto segment = segments_.find(address); segment != segments_.end()) {
-      if (!abort_.is_set() && is_in_use(segment->second)) return Hold::passing;
+      if (!insists) {
+        if (is_in_use(segment->second)) return abort_.is_set() ? Hold::lasting : Hold::passing;
+        if (stays_open()) return Hold::lasting;
+      }
       retire(segment);
     }
   }
-  return hold_of_retired(address);
+  return hold_of_retired(address) == Hold::none ? Hold::none : Hold::lasting;
 }
 
 SegmentObserver::Hold Registrations::hold_of_retired(const std::byte* address) noexcept {

@@ -107,9 +107,9 @@ class Registrations final : public SegmentObserver {
   /// Returns a passing hold while others have to close the segment; a lasting one if one of them closes
   /// nothing for now, or if the team has been ended, as nobody knows what the others do then.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
-  /// Returns a passing hold also while a call of this rank that uses the memory is under way. Captured calls
-  /// that use it count as gone.
-  [[nodiscard]] Hold let_go(const std::byte* address) noexcept override;
+  /// Captured calls that use the memory count as gone. In a team that has been ended, nobody knows whether
+  /// calls under way are over: the hold lasts.
+  [[nodiscard]] Hold let_go(const std::byte* address, bool insists) noexcept override;
 
  private:
   using Segment = RegisteredSegment;
@@ -132,6 +132,9 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] bool stays_open() const;
   /// Retires the segment, which no work uses any more, unless it stays open. Returns true if it does.
   [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
+  /// Returns the entry of the segment that begins there, if others have yet to open it.
+  [[nodiscard]] std::optional<std::uint32_t> entry_to_open(const std::byte* segment);
+  void note_open(const std::byte* segment);
   /// Returns true if a call or batch of this rank that uses the segment is under way.
   [[nodiscard]] bool is_in_use(const Segment& segment) const noexcept;
   /// Returns what keeps a segment, whose entry has been closed, from being freed.
