@@ -113,7 +113,7 @@ TEST(ExplainWorkload, LeavesToCommunicatorsWhatOnlyTheyDo) {
   for (const Collective collective :
        {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
     EXPECT_TRUE(refuses([&] { static_cast<void>(explain({.collective = collective, .bytes = 4})); },
-                        ErrorCode::invalid_argument, {std::string(name_of(collective)), "communicator"}));
+                        ErrorCode::invalid_argument, {std::string(name_of(collective)), "free function"}));
   }
 }
 

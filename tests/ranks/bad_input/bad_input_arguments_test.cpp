@@ -131,7 +131,7 @@ std::vector<BadInput> wrong_options() {
               [] {
                 return Options{.devices = {1, 0, 1}};
               },
-              {"options.devices[2]", "device:1", "one member"}),
+              {"options.devices[2]", "device:1", "listed before"}),
       options("NoTime", [] { return Options{.timeout = std::chrono::milliseconds(0)}; },
               {"options.timeout is 0 ms", "expected more than 0"}),
       options("NegativeTime", [] { return Options{.timeout = std::chrono::milliseconds(-1)}; },

@@ -350,7 +350,7 @@ void refuses_devices_it_cannot_take(Exchange& exchange) {
   const auto invalid = ErrorCode::invalid_argument;
   EXPECT_TRUE(refuses(make({.devices = {Device(99)}}), invalid, {"options.devices[0]", "99"}));
   EXPECT_TRUE(
-      refuses(make({.devices = {Device(0), Device(0)}}), invalid, {"options.devices[1]", "one member"}));
+      refuses(make({.devices = {Device(0), Device(0)}}), invalid, {"options.devices[1]", "listed before"}));
   EXPECT_TRUE(
       refuses(make({.devices = {}, .timeout = std::chrono::milliseconds(0)}), invalid, {"options.timeout"}));
   EXPECT_TRUE(refuses(make({.devices = {}, .window_bytes = 1000}), invalid, {"options.window_bytes"}));
