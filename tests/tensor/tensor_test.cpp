@@ -101,10 +101,10 @@ TEST(Tensor, NarrowRefusesWhatLeavesTheTensor) {
         [&tensor, dimension, start, length] { static_cast<void>(tensor.narrow(dimension, start, length)); };
   };
   EXPECT_TRUE(refuses(narrow(0, 2, 2), invalid,
-                      {"Tensor::narrow", "start 2", "length 2", "3 indices", "dimension 0"}));
-  EXPECT_TRUE(refuses(narrow(1, -1, 2), invalid, {"start -1"}));
-  EXPECT_TRUE(refuses(narrow(1, 0, -1), invalid, {"length -1"}));
-  EXPECT_TRUE(refuses(narrow(1, 1, std::numeric_limits<std::int64_t>::max()), invalid, {"start 1"}));
+                      {"Tensor::narrow", "start is 2", "length is 2", "3 indices", "dimension 0"}));
+  EXPECT_TRUE(refuses(narrow(1, -1, 2), invalid, {"start is -1"}));
+  EXPECT_TRUE(refuses(narrow(1, 0, -1), invalid, {"length is -1"}));
+  EXPECT_TRUE(refuses(narrow(1, 1, std::numeric_limits<std::int64_t>::max()), invalid, {"start is 1"}));
   EXPECT_TRUE(refuses(narrow(2, 0, 1), invalid, {"dimension is 2", "-2 to 1"}));
 }
 
