@@ -113,7 +113,7 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"explain"}, "which operation"},
       {{"explain", "broadcast"}, "which size"},
       {{"explain", "barrier"}, "explain: 'barrier' moves no bytes, expected an"},
-      {{"explain", "barrier", "1M"}, "explain: 'barrier' moves nothing"},
+      {{"explain", "barrier", "1M"}, "explain: 'barrier' moves no bytes"},
       {{"explain", "all", "1M"}, "'all'"},
       {{"explain", "broadcast", "big"}, "'big'"},
   };
