@@ -10,8 +10,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::chrono::seconds patience(1);
-constexpr std::chrono::microseconds asks_every(100);
+constexpr std::chrono::seconds longest_hold(1);
+constexpr std::chrono::microseconds asks_again_every(100);
 
 }  // namespace
 
@@ -84,9 +84,9 @@ bool RegisteredMemory::wait_for_observers(const std::byte* allocation) {
     if (hold == SegmentObserver::Hold::none) return true;
     const auto now = std::chrono::steady_clock::now();
     if (hold == SegmentObserver::Hold::passing) held_since = now;
-    if (now - held_since > patience) return false;
+    if (now - held_since > longest_hold) return false;
     backend_.wait_elsewhere();  // others may close it only after a call of this process
-    std::this_thread::sleep_for(asks_every);
+    std::this_thread::sleep_for(asks_again_every);
   }
 }
 

@@ -36,9 +36,7 @@ template <class From>
 [[nodiscard]] TUTTI_HOST_DEVICE inline auto widen(typename SumOf<From>::Storage value) noexcept {
   if constexpr (std::is_same_v<From, bool>) {
     return std::int64_t{value != 0};
-  } else if constexpr (std::is_same_v<From, std::uint64_t>) {
-    return value;
-  } else if constexpr (std::is_integral_v<From>) {
+  } else if constexpr (std::is_integral_v<From> && !std::is_same_v<From, std::uint64_t>) {
     return static_cast<std::int64_t>(value);
   } else if constexpr (is_complex_element<From>) {
     return value.real;
