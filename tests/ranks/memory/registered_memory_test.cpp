@@ -291,7 +291,7 @@ TEST(RegisteredMemory, RefusesWhatCannotBeRegistered) {
     EXPECT_TRUE(refused(ours.data(), 16, "needs no registration"));
 
     MemoryRegistration registration = register_memory(own.address() + 512, 1024);
-    for (const std::size_t offset : {0, 512, 1024, 1535})
+    for (const std::size_t offset : {0U, 512U, 1024U, 1535U})
       EXPECT_TRUE(refused(own.address() + offset, 1024, "overlap the registration"));
     const MemoryRegistration before = register_memory(own.address(), 512);
     const MemoryRegistration after = register_memory(own.address() + 1536, 16);
