@@ -19,8 +19,8 @@
 
 namespace tutti {
 
-/// Is notified before a segment is freed, because another process may have it open. Neither call may call the
-/// allocator.
+/// Is notified before a segment is freed, because another process may have it open. None of the calls may
+/// call the allocator.
 class SegmentObserver {
  public:
   /// The reason that keeps a segment from being freed: none, one that passes soon, or one that may last.

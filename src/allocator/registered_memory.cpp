@@ -15,39 +15,45 @@ constexpr std::chrono::microseconds asks_again_every(100);
 
 }  // namespace
 
-std::optional<const std::byte*> RegisteredMemory::add(const std::byte* begin, const Range& range) {
+std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, void* address) {
+  const backend::PointerInfo info = backend.pointer_info(address);
+  if (info.kind != backend::MemoryKind::device || info.base == nullptr) return std::nullopt;
+  auto* const byte = static_cast<std::byte*>(address);
+  return DeviceAllocation{byte - (byte - info.base), info.bytes, info.device};
+}
+
+std::optional<const std::byte*> RegisteredMemory::add(const std::byte* begin, std::size_t bytes,
+                                                      const DeviceAllocation& allocation) {
   const std::lock_guard lock(mutex_);
   const auto next = ranges_.lower_bound(begin);
-  if (next != ranges_.end() && next->first < begin + range.bytes) return next->first;
+  if (next != ranges_.end() && next->first < begin + bytes) return next->first;
   if (next != ranges_.begin()) {
     const auto before = std::prev(next);
     if (begin < before->first + before->second.bytes) return before->first;
   }
-  Counted& counted = allocations_[range.allocation.address];
-  ranges_.emplace_hint(next, begin, range);
-  counted.allocation = range.allocation;
-  ++counted.ranges;
+  const auto counted = allocations_.try_emplace(allocation.address).first;
+  ranges_.emplace_hint(next, begin, Range{.bytes = bytes, .allocation = counted});
+  counted->second.allocation = allocation;
+  ++counted->second.ranges;
   return std::nullopt;
 }
 
 bool RegisteredMemory::remove(const std::byte* begin, IfHeld if_held) {
   std::unique_lock lock(mutex_);
   const auto range = ranges_.find(begin);
-  const auto counted = allocations_.find(range->second.allocation.address);
+  const auto counted = range->second.allocation;
   bool is_let_go = true;
-  if (--counted->second.ranges == 0) {
-    // It stays on the list meanwhile, so that nobody registers what overlaps it.
+  if (++counted->second.ending == counted->second.ranges) {
+    // The range stays on the list meanwhile, so that nobody registers what overlaps it.
     lock.unlock();
     is_let_go = wait_for_observers(counted->first);
     if (!is_let_go && if_held == IfHeld::drop) static_cast<void>(ask_observers(counted->first, true));
     lock.lock();
   }
-  if (!is_let_go && if_held == IfHeld::keep) {
-    ++counted->second.ranges;
-    return false;
-  }
+  --counted->second.ending;
+  if (!is_let_go && if_held == IfHeld::keep) return false;
   ranges_.erase(range);
-  if (counted->second.ranges == 0) allocations_.erase(counted);
+  if (--counted->second.ranges == 0) allocations_.erase(counted);
   return is_let_go;
 }
 
@@ -57,8 +63,9 @@ CachingAllocator::Extent RegisteredMemory::allocation_of(int device, const void*
   const auto next = allocations_.upper_bound(byte);
   if (next == allocations_.begin()) return {};
   const Counted& counted = std::prev(next)->second;
-  const Allocation& found = counted.allocation;
-  if (counted.ranges == 0 || found.device != device || byte >= found.address + found.bytes) return {};
+  if (counted.ranges == counted.ending) return {};
+  const DeviceAllocation& found = counted.allocation;
+  if (found.device != device || byte >= found.address + found.bytes) return {};
   return {found.address, found.bytes, false};
 }
 

@@ -13,28 +13,30 @@
 
 namespace tutti {
 
+/// Memory that a device has allocated as one.
+struct DeviceAllocation {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  int device = -1;
+  friend bool operator==(const DeviceAllocation&, const DeviceAllocation&) = default;
+};
+/// Returns the allocation that contains the address, as the driver knows it; nothing if that is not in an
+/// allocation of a device.
+[[nodiscard]] std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, void* address);
+
 /// Lists the device memory that the program has allocated itself and registered (`register_memory`). Other
 /// processes may open the allocations around it as they open segments of the caching allocators. Thread-safe.
 class RegisteredMemory {
  public:
-  struct Allocation {
-    std::byte* address = nullptr;
-    std::size_t bytes = 0;
-    int device = -1;
-  };
-  /// A range that the program has registered, in an allocation.
-  struct Range {
-    std::size_t bytes = 0;
-    Allocation allocation;
-  };
-
   explicit RegisteredMemory(backend::Backend& backend) : backend_(backend) {}
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
   ~RegisteredMemory() = default;
 
-  /// Adds a range, unless it overlaps one that is registered: returns the begin of that one then.
-  [[nodiscard]] std::optional<const std::byte*> add(const std::byte* begin, const Range& range);
+  /// Adds a range of an allocation, unless it overlaps one that is registered: returns the begin of that one
+  /// then.
+  [[nodiscard]] std::optional<const std::byte*> add(const std::byte* begin, std::size_t bytes,
+                                                    const DeviceAllocation& allocation);
   enum class IfHeld : std::uint8_t { keep, drop };
   /// Removes the range that begins there. If it is the last one in its allocation, waits until nobody has
   /// that open. Returns false if somebody does not close it for a second; the range is kept then, or dropped
@@ -52,8 +54,14 @@ class RegisteredMemory {
 
  private:
   struct Counted {
-    Allocation allocation;
-    std::size_t ranges = 0;  ///< that are not being removed; without any, the allocation is not found
+    DeviceAllocation allocation;
+    std::size_t ranges = 0;
+    std::size_t ending = 0;  ///< of these; if all are, the allocation is not found
+  };
+  using Allocations = std::map<const std::byte*, Counted>;
+  struct Range {
+    std::size_t bytes = 0;
+    Allocations::iterator allocation;
   };
 
   /// Returns true once no observer holds the allocation, false if another process does for too long.
@@ -62,8 +70,8 @@ class RegisteredMemory {
 
   backend::Backend& backend_;
   std::mutex mutex_;  ///< guards the maps
-  std::map<const std::byte*, Range> ranges_;
-  std::map<const std::byte*, Counted> allocations_;
+  Allocations allocations_;
+  std::map<const std::byte*, Range> ranges_;  ///< those that are ending too
   std::mutex observers_mutex_;  ///< held while observers are asked, whose locks may be held for the other
   std::vector<SegmentObserver*> observers_;
 };

@@ -14,14 +14,12 @@
 
 namespace tutti {
 
-using Allocation = RegisteredMemory::Allocation;
-
 /// A registered range, in the list of the runtime.
 class RegisteredRange {
  public:
-  RegisteredRange(Runtime& runtime, std::byte* begin, std::size_t bytes, const Allocation& allocation)
+  RegisteredRange(Runtime& runtime, std::byte* begin, std::size_t bytes, const DeviceAllocation& allocation)
       : runtime_(runtime), begin_(begin), bytes_(bytes), allocation_(allocation) {
-    const std::optional<const std::byte*> other = registered().add(begin, {bytes, allocation});
+    const std::optional<const std::byte*> other = registered().add(begin, bytes, allocation);
     if (!other) return;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("register_memory: {} bytes from {} overlap the registration that begins at {}, "
@@ -49,8 +47,7 @@ class RegisteredRange {
   }
   /// Throws Error(invalid_argument) if the memory has been freed.
   void require_allocated() const {
-    const backend::PointerInfo now = runtime_.backend().pointer_info(begin_);
-    if (now.base == allocation_.address && now.bytes == allocation_.bytes) return;
+    if (allocation_around(runtime_.backend(), begin_) == allocation_) return;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("MemoryRegistration: the memory at {} of device {} was freed while it was "
                             "registered, expected it to be released first",
@@ -64,31 +61,31 @@ class RegisteredRange {
   const ForkMark fork_mark_;
   std::byte* const begin_;
   const std::size_t bytes_;
-  const Allocation allocation_;
+  const DeviceAllocation allocation_;
 };
 
 namespace {
 
-/// Returns the device's allocation that the range is in.
-Allocation allocation_around(Runtime& runtime, std::byte* begin, std::size_t bytes) {
-  const backend::PointerInfo info = runtime.backend().pointer_info(begin);
-  if (info.kind != backend::MemoryKind::device || info.base == nullptr) {
+/// Returns the device's allocation that contains the whole range.
+DeviceAllocation allocation_with(Runtime& runtime, std::byte* begin, std::size_t bytes) {
+  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), begin);
+  if (!found) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("register_memory: pointer is {}, expected an address in an allocation of a device",
                     fmt::ptr(begin)));
   }
-  const auto offset = static_cast<std::size_t>(begin - info.base);
-  if (bytes > info.bytes - offset) {
+  const auto left = static_cast<std::size_t>(found->address + found->bytes - begin);
+  if (bytes > left) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("register_memory: bytes is {}, but the allocation ends {} bytes behind pointer",
-                            bytes, info.bytes - offset));
+                            bytes, left));
   }
-  return {begin - offset, info.bytes, info.device};
+  return *found;
 }
 
 /// Throws Error(unsupported) unless other processes can open the allocation.
-void require_shareable(Runtime& runtime, const Allocation& allocation) {
+void require_shareable(Runtime& runtime, const DeviceAllocation& allocation) {
   try {
     static_cast<void>(
         runtime.backend().share_device_memory(allocation.device, allocation.address, Audience::anyone));
@@ -150,7 +147,7 @@ MemoryRegistration register_memory(void* pointer, std::size_t bytes) {
         fmt::format("register_memory: pointer is {} and bytes {}, expected memory of at least one byte",
                     pointer, bytes));
   }
-  const Allocation allocation = allocation_around(runtime, begin, bytes);
+  const DeviceAllocation allocation = allocation_with(runtime, begin, bytes);
   auto& allocators = runtime.part<Allocators>();
   if (allocators.of(allocation.device).segment_of(begin).address != nullptr) {
     throw Error(ErrorCode::invalid_argument,

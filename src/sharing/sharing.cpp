@@ -52,32 +52,26 @@ std::array<char, longest_bus_id> bus_id_of(backend::Backend& backend, int device
   return result;
 }
 
-struct WholeAllocation {
-  std::byte* address = nullptr;
-  std::size_t bytes = 0;
-};
-
 /// Returns the device's whole allocation that contains `tensor`.
-WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
-  const CachingAllocator::Extent segment =
-      runtime.part<Allocators>().of(tensor.device().index()).segment_of(tensor.data());
+DeviceAllocation allocation_of(Runtime& runtime, const Tensor& tensor) {
+  const int device = tensor.device().index();
+  const CachingAllocator::Extent segment = runtime.part<Allocators>().of(device).segment_of(tensor.data());
   if (segment.is_expandable) {
     throw Error(
         ErrorCode::unsupported,
         "SharedTensor: tensor is in an expandable segment, which other processes cannot open, expected "
         "TUTTI_ALLOC_CONF without expandable_segments:True");
   }
-  if (segment.address != nullptr) return {segment.address, segment.bytes};
-  const backend::PointerInfo info = runtime.backend().pointer_info(tensor.data());
-  if (info.base == nullptr || info.device != tensor.device().index()) {
+  if (segment.address != nullptr) return {segment.address, segment.bytes, device};
+  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), tensor.data());
+  if (!found || found->device != device) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("SharedTensor: tensor has its data at {}, expected an address in an allocation of "
                     "its device",
                     tensor.data()));
   }
-  auto* const data = static_cast<std::byte*>(tensor.data());
-  return {data - (data - info.base), info.bytes};
+  return *found;
 }
 
 [[noreturn]] void refuse_handle(const std::string& reason) {
@@ -281,7 +275,7 @@ UnsharedDescriptor lock_of(const SharedTensorWords& words) {
 SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
     : tensor_(shareable(tensor)), control_(sizeof(SharedTensorControl)) {
   const int device = tensor.device().index();
-  const WholeAllocation allocation = allocation_around(runtime, tensor);
+  const DeviceAllocation allocation = allocation_of(runtime, tensor);
   SharedTensorWords words;
   words.is_on_gpus = runtime.backend().kind() == BackendKind::cuda ? 1 : 0;
   words.is_read_only = tensor.is_read_only() ? 1 : 0;

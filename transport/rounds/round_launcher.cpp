@@ -150,6 +150,7 @@ void RoundLauncher::check() const {
 
 bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
   const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
+  auto& allocators = runtime_.part<Allocators>();
   for (std::size_t member = 0; member < plan.exposed.size(); ++member) {
     const int device = team_.membership().devices()[member];
     CachingAllocator::Extent segment;  // mostly the next operand's as well
@@ -157,7 +158,7 @@ bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const
       const std::byte* const address = addresses[buffer];
       if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
       if (address >= segment.address && address < segment.address + segment.bytes) continue;
-      segment = runtime_.part<Allocators>().memory_around(device, address);
+      segment = allocators.memory_around(device, address);
       if (segment.address == nullptr) return false;
     }
   }
