@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,13 @@ class OwnMemory {
   return algorithm.find("through stand-ins") == std::string::npos;
 }
 
+/// Sums the members' memory in place, which is filled with the ranks' numbers, and expects `sum`.
+void expect_sum(Communicator& communicator, const OwnMemory& own, int rank, int sum) {
+  const Tensor mine = own.full_of(rank);
+  communicator.all_reduce({mine}, {mine});
+  EXPECT_TRUE(holds(mine, sum));
+}
+
 TEST(RegisteredMemory, IsUsedInPlace) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
@@ -124,10 +132,8 @@ TEST(RegisteredMemory, GoesWithMemoryThatIsNot) {
     if (rank == 0) registration = own.registered();
     {
       Communicator communicator = make(exchange);
-      const Tensor mine = own.full_of(rank + 1);
-      communicator.all_reduce({mine}, {mine});
+      expect_sum(communicator, own, rank, 1);
       EXPECT_EQ(is_in_place(communicator), rank == 0);
-      EXPECT_TRUE(holds(mine, 3));
     }
   });
 }
@@ -219,9 +225,7 @@ TEST(RegisteredMemory, IsNotReleasedWhileAnotherWaitsInACall) {
     const OwnMemory own(device_of(exchange));
     MemoryRegistration registration = own.registered();
     Communicator communicator = make(exchange);
-    const Tensor mine = own.full_of(rank);
-    communicator.all_reduce({mine}, {mine});
-    EXPECT_TRUE(holds(mine, 1));
+    expect_sum(communicator, own, rank, 1);
     const Tensor small = zeros({4}, {.dtype = DType::int32, .device = device_of(exchange)});
     if (rank == 1) communicator.all_reduce({small}, {small});
     transport::team::synchronize(exchange);
@@ -245,9 +249,7 @@ TEST(RegisteredMemory, IsReleasedAfterTheDeathOfARank) {
     MemoryRegistration registration = own.registered();
     {
       Communicator communicator = make(exchange);
-      const Tensor mine = own.full_of(rank);
-      communicator.all_reduce({mine}, {mine});
-      EXPECT_TRUE(holds(mine, 3));
+      expect_sum(communicator, own, rank, 3);
       transport::team::synchronize(exchange);
       if (rank == 2) kill(getpid(), SIGKILL);
       EXPECT_TRUE(mentions(test::failure_of(device_of(exchange), [&] { communicator.barrier(); }),
@@ -301,6 +303,24 @@ TEST(RegisteredMemory, RefusesWhatCannotBeRegistered) {
     registration.release();
     registration.release();
     EXPECT_TRUE(register_memory(own.address() + 512, 1024));
+  });
+}
+
+TEST(RegisteredMemory, RangesOfAnAllocationEndInAnyOrderAndAtOnce) {
+  expect_all_right(1, [](Exchange&) {
+    constexpr std::size_t length = 4096;
+    const OwnMemory own(0);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::thread> threads;
+      for (std::size_t i = 0; i < 4; ++i) {
+        threads.emplace_back([&own, i] {
+          MemoryRegistration range = register_memory(own.address() + i * length, length);
+          range.release();
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    EXPECT_EQ(own.registered().bytes(), own.bytes()) << "nothing is left registered";
   });
 }
 
