@@ -241,8 +241,8 @@ class TUTTI_EXPORT Tensor {
 
 /// Options of functions that make tensors.
 struct TensorOptions {
-  std::optional<DType> dtype =
-      {};  ///< empty: that of the values which the function is given, or else float32
+  /// Without it, elements have the type of the values that a function is given, or else float32.
+  std::optional<DType> dtype = {};
   Device device = Device::host();
   MemoryFormat format = MemoryFormat::contiguous;
   HostMemory host_memory = HostMemory::pageable;
@@ -275,6 +275,12 @@ template <detail::Elements Values>
 [[nodiscard]] Tensor tensor(const Values& values, const TensorOptions& options = {});
 template <detail::Elements Values>
 [[nodiscard]] Tensor tensor(const Values& values, IntList sizes, const TensorOptions& options = {});
+/// Does the same with sizes in braces; `{}` makes a tensor without dimensions.
+template <detail::Elements Values>
+[[nodiscard]] Tensor tensor(const Values& values, std::initializer_list<std::int64_t> sizes,
+                            const TensorOptions& options = {}) {
+  return tensor(values, IntList(sizes), options);
+}
 template <class T>
 [[nodiscard]] Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {});
 /// Does the same for the rows of a matrix, all of one length: `tensor({{1, 2}, {3, 4}})`.
@@ -298,6 +304,12 @@ template <class T>
                                             std::function<void(void*)> release = {});
 [[nodiscard]] TUTTI_EXPORT Tensor from_blob(void* data, IntList sizes, const TensorOptions& options,
                                             IntList strides, std::function<void(void*)> release = {});
+/// Does the same with strides in braces, also `{0}` and `{}`.
+[[nodiscard]] inline Tensor from_blob(void* data, IntList sizes, const TensorOptions& options,
+                                      std::initializer_list<std::int64_t> strides,
+                                      std::function<void(void*)> release = {}) {
+  return from_blob(data, sizes, options, IntList(strides), std::move(release));
+}
 
 /// Describes a tensor for people: element type, sizes, device and the values in nested brackets. Beyond 1000
 /// elements, it shows three from each end of every dimension, with "..." between them. The values are copied

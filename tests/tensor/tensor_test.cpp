@@ -295,6 +295,10 @@ TEST(Tensor, BlobsAreTheCallersMemory) {
   EXPECT_EQ(memory, std::vector<std::int32_t>(6, 7));
   EXPECT_TRUE(
       from_blob(memory.data(), {1, 2, 1, 3}, {.format = MemoryFormat::channels_last}).is_channels_last());
+  const Tensor spread = from_blob(memory.data(), {5}, {.dtype = DType::int32}, {0});
+  EXPECT_EQ(spread.to_vector<std::int32_t>(), std::vector<std::int32_t>(5, memory[0]));
+  EXPECT_EQ(from_blob(memory.data(), {}, {}, {}).dim(), 0);
+  EXPECT_EQ(tutti::tensor(std::vector{7}, {}).dim(), 0);
   EXPECT_EQ(from_blob(nullptr, {0}).numel(), 0);
 
   const Tensor owned = counting({4}, Device(0));
