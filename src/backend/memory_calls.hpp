@@ -21,6 +21,7 @@ struct PointerInfo {
   MemoryKind kind = MemoryKind::unknown;
   int device = -1;                  ///< owner, for device memory
   const std::byte* base = nullptr;  ///< start of its allocation, nullptr if unknown
+  bool is_managed = false;          ///< memory that every device and the host may use
   std::size_t bytes = 0;            ///< size of its allocation, 0 if unknown
 };
 

@@ -46,7 +46,7 @@ void require_place(const TensorView& view) {
   Runtime* const runtime = Runtime::get_if_initialized();
   if (runtime == nullptr || view.numel() == 0) return;
   const backend::PointerInfo info = runtime->backend().pointer_info(view.data());
-  if (info.kind != backend::MemoryKind::device || info.device == device.index()) return;
+  if (info.kind != backend::MemoryKind::device || info.is_managed || info.device == device.index()) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("from_blob: options.device is {}, but data is {}, memory of {}", to_string(device),
                           view.data(), to_string(Device(info.device))));

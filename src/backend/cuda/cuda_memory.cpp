@@ -141,6 +141,7 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
     case cudaMemoryTypeDevice:
     case cudaMemoryTypeManaged:
       info.kind = MemoryKind::device;
+      info.is_managed = attributes.type == cudaMemoryTypeManaged;
       break;
     case cudaMemoryTypeHost:
       info.kind = MemoryKind::pinned;
