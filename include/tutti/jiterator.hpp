@@ -63,7 +63,8 @@ class TUTTI_EXPORT JitFunction {
   /// types, and if there is no compiler. The compiler is NVRTC on GPUs (`libnvrtc.so`, which comes with
   /// CUDA); on virtual devices it is `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` in `PATH`.
   /// If the compiler itself fails, that is Error(out_of_memory) if the disk is full or memory or processes
-  /// run out, and else Error(unsupported), with its exit status and output. A later call tries again.
+  /// run out, and else Error(unsupported), with its exit status and output; a compiler of virtual devices
+  /// that has not ended after two minutes is ended. A later call tries again.
   Tensor operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
   /// Compiles the function and loads it to the device, so that a call on inputs of this kind, of any sizes,
   /// only costs a launch. (Loading may wait for work that runs on the device.) Queues nothing. Throws what

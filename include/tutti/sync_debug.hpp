@@ -46,7 +46,9 @@ enum class SyncDebugMode : std::uint8_t {
 /// clock, write the line in either mode, as they must not throw. Not among the calls are those that wait only
 /// for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of calls that
 /// queue work.
-TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
+///
+/// Throws Error(invalid_argument) for a number that is no mode.
+TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode);
 /// Sets the mode by its name. Throws Error(invalid_argument) for an unknown one.
 TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);
 /// Returns the mode, initially `none`.

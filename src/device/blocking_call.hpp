@@ -30,7 +30,7 @@ class BlockingCall {
   }
 
  private:
-  friend void set_sync_debug_mode(SyncDebugMode mode) noexcept;
+  friend void set_sync_debug_mode(SyncDebugMode mode);
   friend SyncDebugMode get_sync_debug_mode() noexcept;
 
   static void announce(std::string_view function);

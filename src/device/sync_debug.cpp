@@ -24,7 +24,12 @@ std::string_view name_of(SyncDebugMode mode) noexcept {
   return "unknown";
 }
 
-void set_sync_debug_mode(SyncDebugMode mode) noexcept {
+void set_sync_debug_mode(SyncDebugMode mode) {
+  if (mode > SyncDebugMode::error) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("set_sync_debug_mode: mode is {}, expected one of SyncDebugMode",
+                            static_cast<int>(mode)));
+  }
   BlockingCall::debug_mode.store(mode);
 }
 

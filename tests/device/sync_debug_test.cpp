@@ -73,6 +73,8 @@ TEST_F(SyncDebug, HasThreeModesWithNames) {
   }
   EXPECT_EQ(name_of(SyncDebugMode::none), "default");
   set_sync_debug_mode("warn");
+  EXPECT_TRUE(refuses([] { set_sync_debug_mode(static_cast<SyncDebugMode>(7)); }, ErrorCode::invalid_argument,
+                      {"set_sync_debug_mode: mode is 7, expected one of SyncDebugMode"}));
   EXPECT_TRUE(refuses([] { set_sync_debug_mode("Error"); }, ErrorCode::invalid_argument,
                       {"set_sync_debug_mode", "mode is \"Error\"", "expected default, warn or error"}));
   EXPECT_EQ(get_sync_debug_mode(), SyncDebugMode::warn);

@@ -3,14 +3,19 @@
 
 #include "os/descriptor.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,7 +59,9 @@ class Start {
     sigemptyset(&usual);
     for (const int signal : {SIGCHLD, SIGPIPE, SIGXFSZ}) sigaddset(&usual, signal);
     posix_spawnattr_setsigdefault(&attributes_, &usual);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   }
   Start(const Start&) = delete;
   Start& operator=(const Start&) = delete;
@@ -88,9 +95,33 @@ std::string beginning_of(const Descriptor& file) {
   return text;
 }
 
+/// Waits until a child has ended, for `limit` at most. Returns false if it still runs then.
+bool ends_within(std::chrono::milliseconds limit, pid_t child) {
+  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  if (!process.is_open()) return true;  // it is gone already, or the caller's wait has no limit
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd descriptor{.fd = process.number(), .events = POLLIN, .revents = 0};
+    const int ready = poll(&descriptor, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    if (ready == 0) return false;
+    if (ready > 0 || errno != EINTR) return true;
+  }
+}
+
+std::optional<int> status_of(pid_t child) {
+  int status = 0;
+  pid_t waited = 0;
+  do {
+    waited = waitpid(child, &status, 0);
+  } while (waited < 0 && errno == EINTR);
+  return waited == child ? std::optional(status) : std::nullopt;
+}
+
 }  // namespace
 
-ChildEnd run_program(const std::vector<std::string>& words) {
+ChildEnd run_program(const std::vector<std::string>& words, std::chrono::milliseconds limit) {
   ChildEnd end;
   // The output is in memory, so that a full disk does not hide the reason.
   const Descriptor output(memfd_create("tutti-output", MFD_CLOEXEC));
@@ -101,12 +132,9 @@ ChildEnd run_program(const std::vector<std::string>& words) {
   pid_t child = 0;
   end.start_error = Start(output.number()).run(words, child);
   if (end.start_error != 0) return end;
-  int status = 0;
-  pid_t waited = 0;
-  do {
-    waited = waitpid(child, &status, 0);
-  } while (waited < 0 && errno == EINTR);
-  if (waited == child) end.status = status;
+  end.was_late = !ends_within(limit, child);
+  if (end.was_late) kill(-child, SIGKILL);
+  end.status = status_of(child);
   end.output = beginning_of(output);
   return end;
 }

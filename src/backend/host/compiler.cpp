@@ -91,18 +91,21 @@ struct CompilerRun {
   }
 };
 
-CompilerRun run_compiler(const std::string& compiler, const std::string& source, const std::string& object) {
+CompilerRun run_compiler(const std::string& compiler, const std::string& source, const std::string& object,
+                         std::chrono::milliseconds limit) {
   // Options that both of the usual compilers know. Products and sums stay apart, as they do on GPUs.
   return {compiler, run_program({compiler, "-x", "c++", "-std=c++17", "-O2", "-w", "-fPIC", "-shared",
-                                 "-ffp-contract=off", "-fvisibility=hidden", "-o", object, source})};
+                                 "-ffp-contract=off", "-fvisibility=hidden", "-o", object, source},
+                                limit)};
 }
 
 /// Runs the compiler `given`, or the first of the usual ones that can be started.
-CompilerRun run_any(const std::string& given, const std::string& source, const std::string& object) {
+CompilerRun run_any(const std::string& given, const std::string& source, const std::string& object,
+                    std::chrono::milliseconds limit) {
   std::string failures;
   const std::vector<std::string> usual{"c++", "g++", "clang++"};
   for (const std::string& compiler : given.empty() ? usual : std::vector{given}) {
-    CompilerRun run = run_compiler(compiler, source, object);
+    CompilerRun run = run_compiler(compiler, source, object, limit);
     const int error = run.end.start_error;
     if (error == 0) return run;
     const std::string reason = std::strerror(error);
@@ -184,7 +187,11 @@ void refuse_by_words(const CompilerRun& run) {
 }
 
 /// Throws if the compiler has failed, as far as that is known.
-void require_success(const CompilerRun& run) {
+void require_success(const CompilerRun& run, std::chrono::milliseconds limit) {
+  if (run.end.was_late) {
+    refuse_to_compile(fmt::format("the compiler {} had not ended after {} ms, and was ended{}", run.compiler,
+                                  limit.count(), run.said()));
+  }
   if (!run.end.status) return;
   const int status = *run.end.status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
@@ -216,13 +223,13 @@ void require_success(const CompilerRun& run) {
 
 }  // namespace
 
-void* compile_with_system(const CodeText& code) {
+void* compile_with_system(const CodeText& code, std::chrono::milliseconds limit) {
   PrivateDirectory directory;
   const std::string source = directory.file("source.cpp");
   const std::string object = directory.file("object.so");
   write_text(source, code.text);
-  const CompilerRun run = run_any(code.compiler, source, object);
-  require_success(run);
+  const CompilerRun run = run_any(code.compiler, source, object, limit);
+  require_success(run, limit);
   void* const library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* const function = library == nullptr ? nullptr : dlsym(library, code.entry.c_str());
   if (function == nullptr) refuse_to_load(run, library != nullptr);

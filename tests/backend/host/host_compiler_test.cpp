@@ -7,10 +7,12 @@
 #include "support/variable_guard.hpp"
 #include "tutti/error.hpp"
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -157,6 +159,20 @@ TEST_F(HostCompiler, SaysThatItsResultCannotBeLoaded) {
       },
       ErrorCode::invalid_argument,
       {"the source text uses a symbol that is not defined", "undefined symbol"}));
+}
+
+/// What the compiler has started is ended with it: the shell's child would otherwise make a file later.
+TEST_F(HostCompiler, IsEndedAfterItsTime) {
+  const std::string late = scripts_ + "/late";
+  const std::string compiler = script("echo working; (sleep 1; touch " + late + "); exit 3");
+  EXPECT_TRUE(refuses(
+      [&] {
+        static_cast<void>(compile_with_system({add_text, "add", compiler}, std::chrono::milliseconds(100)));
+      },
+      ErrorCode::unsupported,
+      {"the compiler " + compiler + " had not ended after 100 ms, and was ended, with the output: working"}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  EXPECT_FALSE(std::filesystem::exists(late));
 }
 
 TEST_F(HostCompiler, IsOneFileWithoutOptions) {
