@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -24,15 +25,24 @@ class JitScalar {
     if constexpr (std::is_same_v<Number, bool>) {
       value_ = value;
     } else if constexpr (std::is_integral_v<Number>) {
-      value_ = static_cast<std::int64_t>(value);
+      if (std::is_signed_v<Number> || static_cast<std::uint64_t>(value) <= largest_signed) {
+        value_ = static_cast<std::int64_t>(value);
+      } else {
+        value_ = static_cast<std::uint64_t>(value);
+      }
     } else {
       value_ = static_cast<double>(value);
     }
   }
-  [[nodiscard]] const std::variant<bool, std::int64_t, double>& value() const noexcept { return value_; }
+  /// Returns the value; an integer is unsigned only if no `int64_t` can hold it.
+  [[nodiscard]] const std::variant<bool, std::int64_t, double, std::uint64_t>& value() const noexcept {
+    return value_;
+  }
 
  private:
-  std::variant<bool, std::int64_t, double> value_;
+  static constexpr std::uint64_t largest_signed = std::numeric_limits<std::int64_t>::max();
+
+  std::variant<bool, std::int64_t, double, std::uint64_t> value_;
 };
 
 /// A named scalar argument, as in `{"alpha", 2.0}`.

@@ -126,6 +126,8 @@ std::string_view type_of(JitScalarKind kind) {
       return "long long";
     case JitScalarKind::real:
       return "double";
+    case JitScalarKind::unsigned_integer:
+      return "unsigned long long";
   }
   return "double";
 }

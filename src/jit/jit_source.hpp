@@ -13,7 +13,7 @@
 namespace tutti {
 
 /// The kind of a scalar in the text that is compiled.
-enum class JitScalarKind : std::uint8_t { boolean, integer, real };
+enum class JitScalarKind : std::uint8_t { boolean, integer, real, unsigned_integer };
 
 /// The most tensors that an elementwise function may have as inputs, and as outputs.
 inline constexpr std::size_t most_jit_inputs = 8;

@@ -30,6 +30,7 @@ std::uint64_t word_of(const JitScalar& scalar) {
   if (const auto* const truth = std::get_if<bool>(&scalar.value())) return *truth ? 1 : 0;
   if (const auto* const number = std::get_if<std::int64_t>(&scalar.value()))
     return static_cast<std::uint64_t>(*number);
+  if (const auto* const number = std::get_if<std::uint64_t>(&scalar.value())) return *number;
   return std::bit_cast<std::uint64_t>(std::get<double>(scalar.value()));
 }
 

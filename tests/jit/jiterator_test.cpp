@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,16 @@ TEST_F(Jiterator, AppliesAFunctionToEachElement) {
   EXPECT_EQ(axpy({x, y}, {{"alpha", -1}}).to_vector<float>(), (std::vector<float>{9, 18, 27}));
   EXPECT_EQ(axpy({x, y}).device(), x.device());
   EXPECT_EQ(axpy({zeros({0, 4}, {.device = 0}), zeros({1, 4}, {.device = 0})}).numel(), 0);
+}
+
+TEST_F(Jiterator, KeepsTheSignOfLargeUnsignedScalars) {
+  const JitFunction axpy = create_jit_fn(axpy_text, {{"alpha", std::uint64_t{1} << 63}});
+  const Tensor one = on_device({1});
+  const Tensor zero = on_device({0});
+  EXPECT_EQ(axpy({one, zero}).to_vector<float>(), std::vector<float>{0x1p63F});
+  EXPECT_EQ(axpy({one, zero}, {{"alpha", std::numeric_limits<std::int64_t>::min()}}).to_vector<float>(),
+            std::vector<float>{-0x1p63F});
+  EXPECT_EQ(axpy({one, zero}, {{"alpha", 7U}}).to_vector<float>(), std::vector<float>{7});
 }
 
 TEST_F(Jiterator, TakesNumbersOfAllKinds) {
