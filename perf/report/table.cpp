@@ -255,7 +255,7 @@ std::string format_footer(const Results& results) {
     text += fmt::format("# not measured: {} case(s)", results.skipped.size());
     if (results.out_of_memory() > 0)
       text += fmt::format(", {} of them for lack of memory", results.out_of_memory());
-    text += "\n";
+    text += '\n';
   }
   if (!results.failure.empty()) text += "# ended by a failure: what was measured until then\n";
   if (results.are_any_checked()) {

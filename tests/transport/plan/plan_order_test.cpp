@@ -122,9 +122,9 @@ class OrderChecker {
 
   /// Events: what was queued on each lane before, then the steps.
   void start(const std::function<bool(LaneId, LaneId)>& knows_before) {
-    const std::size_t lanes = plan_.lane_devices.size();
+    const auto lanes = static_cast<LaneId>(plan_.lane_devices.size());
     for (LaneId lane = 0; lane < lanes; ++lane) {
-      knowledge_.emplace_back(lanes + plan_.steps.size());
+      knowledge_.emplace_back(plan_.lane_devices.size() + plan_.steps.size());
       for (LaneId other = 0; other < lanes; ++other) knowledge_[lane][other] = knows_before(lane, other);
     }
   }
