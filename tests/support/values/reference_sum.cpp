@@ -65,6 +65,52 @@ std::uint32_t quiet_nan(const NumberFormat& format) {
                              : ones | ((1U << format.mantissa_bits) - 1U);
 }
 
+/// Converts numbers of one small format, by its table.
+class SmallFloats {
+ public:
+  explicit SmallFloats(DType dtype) : format_(format_of(dtype)), table_(magnitude_table(dtype)) {}
+
+  [[nodiscard]] float decode(std::uint32_t bits) const {
+    const std::uint32_t magnitude = bits & (sign_bit() - 1U);
+    const double sign = (bits & sign_bit()) != 0U ? -1.0 : 1.0;
+    const auto first_special = static_cast<std::uint32_t>(table_.size() - 1);
+    if (magnitude < first_special) return static_cast<float>(std::copysign(table_[magnitude], sign));
+    if (format_.has_infinity && magnitude == first_special) return static_cast<float>(sign * HUGE_VAL);
+    return std::nanf("");
+  }
+  [[nodiscard]] std::uint32_t encode(float value) const {
+    if (std::isnan(value)) return quiet_nan(format_);
+    const std::size_t index = nearest(std::fabs(static_cast<double>(value)));
+    if (index == table_.size() - 1 && !format_.has_infinity) return quiet_nan(format_);
+    return (std::signbit(value) ? sign_bit() : 0U) | static_cast<std::uint32_t>(index);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t sign_bit() const {
+    return 1U << (format_.exponent_bits + format_.mantissa_bits);
+  }
+  /// Returns the index of the nearest magnitude; of two that are equally near, the even one.
+  [[nodiscard]] std::size_t nearest(double magnitude) const {
+    if (magnitude >= table_.back()) return table_.size() - 1;
+    const std::size_t below = last_not_above(magnitude);
+    const double to_lower = magnitude - table_[below];
+    const double to_upper = table_[below + 1] - magnitude;
+    return to_upper < to_lower || (to_upper == to_lower && below % 2 == 1) ? below + 1 : below;
+  }
+  /// Between two powers of two, the magnitudes are equally far apart; those below the second are as far apart
+  /// as those above it.
+  [[nodiscard]] std::size_t last_not_above(double magnitude) const {
+    const int bias = static_cast<int>(format_.bias());
+    const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+    const int mantissa_bits = static_cast<int>(format_.mantissa_bits);
+    const auto steps = static_cast<std::size_t>(std::ldexp(magnitude, mantissa_bits - exponent));
+    return (static_cast<std::size_t>(exponent + bias - 1) << format_.mantissa_bits) + steps;
+  }
+
+  NumberFormat format_;
+  const std::vector<double>& table_;
+};
+
 template <class T>
 T load_bits(const std::byte* address) {
   T value;
@@ -185,12 +231,11 @@ HostArray combine_complex(std::span<const HostArray> inputs, const ReduceOp& ope
 
 template <class Bits>
 HostArray combine_small_floats(std::span<const HostArray> inputs, const ReduceOp& operation) {
-  const DType dtype = inputs.front().dtype;
+  const SmallFloats floats(inputs.front().dtype);
   return combine_as_reals<float>(
-      inputs, operation, sizeof(Bits),
-      [&](const std::byte* a) { return decode_small_float(dtype, load_bits<Bits>(a)); },
+      inputs, operation, sizeof(Bits), [&](const std::byte* a) { return floats.decode(load_bits<Bits>(a)); },
       [&](float value, std::byte* target) {
-        const auto bits = static_cast<Bits>(encode_small_float(dtype, value));
+        const auto bits = static_cast<Bits>(floats.encode(value));
         std::memcpy(target, &bits, sizeof bits);
       });
 }
@@ -225,35 +270,11 @@ HostArray reference_difference(std::span<const HostArray> inputs) {
 }  // namespace
 
 float decode_small_float(DType dtype, std::uint32_t bits) {
-  const NumberFormat format = format_of(dtype);
-  const std::uint32_t sign_bit = 1U << (format.exponent_bits + format.mantissa_bits);
-  const std::vector<double>& table = magnitude_table(dtype);
-  const std::uint32_t magnitude = bits & (sign_bit - 1U);
-  const double sign = (bits & sign_bit) != 0U ? -1.0 : 1.0;
-  const auto first_special = static_cast<std::uint32_t>(table.size() - 1);
-  if (magnitude < first_special) return static_cast<float>(std::copysign(table[magnitude], sign));
-  if (format.has_infinity && magnitude == first_special) return static_cast<float>(sign * HUGE_VAL);
-  return std::nanf("");
+  return SmallFloats(dtype).decode(bits);
 }
 
 std::uint32_t encode_small_float(DType dtype, float value) {
-  const NumberFormat format = format_of(dtype);
-  if (std::isnan(value)) return quiet_nan(format);
-  const std::vector<double>& table = magnitude_table(dtype);
-  const double magnitude = std::fabs(static_cast<double>(value));
-  // The first entry not below `magnitude`; it or its predecessor is nearest.
-  const auto above = std::lower_bound(table.begin(), table.end(), magnitude);
-  std::size_t index = static_cast<std::size_t>(above - table.begin());
-  if (above == table.end()) {
-    index = table.size() - 1;
-  } else if (above != table.begin() && *above != magnitude) {
-    const double to_upper = *above - magnitude;
-    const double to_lower = magnitude - *(above - 1);
-    if (to_lower < to_upper || (to_lower == to_upper && (index - 1) % 2 == 0)) --index;
-  }
-  if (index == table.size() - 1 && !format.has_infinity) return quiet_nan(format);
-  const std::uint32_t sign = std::signbit(value) ? 1U << (format.exponent_bits + format.mantissa_bits) : 0U;
-  return sign | static_cast<std::uint32_t>(index);
+  return SmallFloats(dtype).encode(value);
 }
 
 HostArray reference_sum(std::span<const HostArray> inputs) {
