@@ -33,7 +33,8 @@ install(
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   COMPONENT dev
   FILES_MATCHING
-  PATTERN *.hpp ${headers_without_use}
+  PATTERN *.hpp
+  PATTERN *.cuh ${headers_without_use}
 )
 install(
   FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp

@@ -19,11 +19,13 @@
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -34,6 +36,7 @@ using collectives::Arguments;
 using collectives::TeamContext;
 using transport::Launching;
 using transport::LaunchProbe;
+using transport::team::SymmetricAllocation;
 using transport::team::Team;
 
 /// The default patience for late ranks, unless the timeout is longer.
@@ -127,12 +130,34 @@ Team::Settings CommunicatorCollectives::Impl::prepared(const CommunicatorOptions
 
 CommunicatorCollectives::Impl::~Impl() {
   if (!is_forked_off()) {
-    if (end_work_of_calls()) return;
+    const bool has_ended_kernels = end_symmetric_memory();
+    if (end_work_of_calls() && has_ended_kernels) return;
     log_warning(
         "Communicator: destroyed while its calls are running: the memory that they use stays allocated");
     context->team().live_teams().stop_counting(context->team().calls());
   }
   keep(std::move(context));
+}
+
+bool CommunicatorCollectives::Impl::end_symmetric_memory() {
+  constexpr std::chrono::seconds moment{1};
+  Team& team = context->team();
+  std::vector<std::shared_ptr<SymmetricAllocation>> all;
+  for (const auto& allocation : context->symmetric()) {
+    if (auto used = allocation.lock()) all.push_back(std::move(used));
+  }
+  for (const auto& allocation : all) allocation->begin_release();
+  bool are_over = true;
+  for (const auto& allocation : all) {
+    if (allocation->await_own_release(longest_wait_of(team))) continue;
+    team.abort().set(ErrorCode::aborted, "a rank left with kernels under way that use symmetric memory");
+    are_over = allocation->await_own_release(moment) && are_over;
+  }
+  const auto is_leaving = [&team](std::size_t rank) {
+    return team.state().status(rank).state.load() >= transport::team::RankStatus::leaving;
+  };
+  for (const auto& allocation : all) static_cast<void>(allocation->await_all(is_leaving));
+  return are_over;
 }
 
 bool CommunicatorCollectives::Impl::end_work_of_calls() {

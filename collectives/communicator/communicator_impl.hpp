@@ -29,6 +29,8 @@ class CommunicatorCollectives::Impl {
   std::unique_ptr<collectives::TeamContext> context;
 
  private:
+  /// Releases symmetric memory, and waits for that. Returns false if kernels may still use it later.
+  [[nodiscard]] bool end_symmetric_memory();
   /// Waits until the work of this rank's calls, which uses the shared memory, is done. Returns false if some
   /// of it may still run later.
   [[nodiscard]] bool end_work_of_calls();

@@ -15,6 +15,7 @@
 #include "transport/rounds/round_launcher.hpp"
 #include "transport/select/plan_cache.hpp"
 #include "transport/team/shared/signature.hpp"
+#include "transport/team/symmetric/symmetric_allocation.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/device.hpp"
 #include "tutti/exchange.hpp"
@@ -79,6 +80,11 @@ class TeamContext {
     return capabilities_;
   }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
+  /// Returns the symmetric memory that has been made, some of which may be gone; for the holder of the lock
+  /// of the team's calls, and for who destroys the team.
+  [[nodiscard]] std::vector<std::weak_ptr<transport::team::SymmetricAllocation>>& symmetric() noexcept {
+    return symmetric_;
+  }
   /// Returns the number under which traces show the team; no other team of the process has it.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
@@ -119,6 +125,7 @@ class TeamContext {
   bool last_has_stand_ins_ = false;
   bool has_told_of_stand_ins_ = false;
   TeamScratch scratch_;
+  std::vector<std::weak_ptr<transport::team::SymmetricAllocation>> symmetric_;
   std::uint64_t number_ = watching::number_team();
 };
 

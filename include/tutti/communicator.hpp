@@ -21,6 +21,8 @@
 /// Collectives between processes.
 namespace tutti {
 
+class SymmetricMemory;
+
 /// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
 /// Every process is a *rank*. Every device that it contributes is a *member*. Members are numbered through
@@ -263,6 +265,20 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// to 4 MiB that costs 3 to 18 µs (measured on 2x H100). In that case bind many calls, or make the call
   /// directly.
   [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
+
+  /// Makes symmetric memory (`tutti/symmetric.hpp`): a tensor of these sizes and this element type on each
+  /// member, at once, which kernels of the program's own may read and write on all members. Collective: all
+  /// ranks give the same sizes and type. Waits on the host for the current streams, then for the others, like
+  /// a call. What one rank cannot do fails on all, and the communicator goes on. Besides the data it takes
+  /// some 40 KiB of each device's memory. While it is not released, the process closes no other memory of
+  /// other ranks, as with captured calls (*Memory*).
+  ///
+  /// Throws Error(invalid_argument) for sizes that no tensor can have, and for tensors without elements;
+  /// OutOfMemoryError or Error(out_of_memory); and Error(unsupported), with the reason, if the members'
+  /// devices cannot access one another's memory, if ranks are on several hosts or data goes through host
+  /// memory (`options.transport` staged), if the caching allocator's segments are expandable, which other
+  /// processes cannot open, and in a capture.
+  [[nodiscard]] SymmetricMemory symmetric(IntList sizes, DType dtype = DType::float32);
 
   /// Makes a communicator of the ranks that give the same `color`, in order of `key`, then of rank, with
   /// their devices and this communicator's options. Returns nothing to ranks that give no color. Collective:

@@ -32,6 +32,8 @@
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/stream_sanitizer.hpp"
+#include "tutti/symmetric.hpp"
+#include "tutti/symmetric_view.hpp"
 #include "tutti/sync_debug.hpp"
 #include "tutti/tcp.hpp"
 #include "tutti/telemetry.hpp"

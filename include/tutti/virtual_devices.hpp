@@ -116,7 +116,12 @@ TUTTI_EXPORT void set_interleaving_seed(std::optional<std::uint64_t> seed);
 
 /// An array that a virtual kernel accesses.
 struct Access {
-  enum class Use : std::uint8_t { read, write, read_write };
+  enum class Use : std::uint8_t {
+    read,
+    write,
+    read_write,
+    unchecked  ///< either; kernels order it themselves, which the stream sanitizer does not check
+  };
   const void* address = nullptr;  ///< device memory as tensors give it, or pinned memory
   std::size_t bytes = 0;
   Use use = Use::read_write;  ///< for the stream sanitizer; nothing else uses it

@@ -251,6 +251,7 @@ void WatchedControl::launch(backend::StreamRef stream, std::string_view name,
                             std::function<void(std::span<void* const>)> kernel) {
   Touches touches;
   for (const virtual_devices::Access& access : accesses) {
+    if (access.use == virtual_devices::Access::Use::unchecked) continue;
     const auto* const begin = static_cast<const std::byte*>(access.address);
     if (access.use != virtual_devices::Access::Use::write) add_bytes(touches, begin, access.bytes, false);
     if (access.use != virtual_devices::Access::Use::read) add_bytes(touches, begin, access.bytes, true);

@@ -49,6 +49,8 @@ class Team {
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
+  /// Returns the processes of the other ranks of this host, by rank; none for others.
+  [[nodiscard]] const std::vector<PeerProcess>& processes() const noexcept { return processes_; }
   [[nodiscard]] const SharedState& state() const noexcept { return state_; }
   [[nodiscard]] LocalNews& news() noexcept { return news_; }
   [[nodiscard]] Abort& abort() noexcept { return abort_; }

@@ -121,13 +121,13 @@ std::vector<std::uint64_t> CallLog::agree(std::uint64_t sequence, const Signatur
 std::unique_lock<std::mutex> CallLog::hold_if_idle() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   // After an abort, local work may still use what its owner no longer waits for.
-  if (!lock.owns_lock() || has_captured_ || is_over() || progress_.has_calls_under_way()) return {};
+  if (!lock.owns_lock() || may_wait_any_time() || is_over() || progress_.has_calls_under_way()) return {};
   return lock;
 }
 
 bool CallLog::closes_nothing(std::size_t rank) const noexcept {
   const std::uint64_t posted = state_.status(rank).last_sequence.load();
-  return has_captured_ || (posted > last_queued_.load() && !progress_.has_completed(rank, posted));
+  return may_wait_any_time() || (posted > last_queued_.load() && !progress_.has_completed(rank, posted));
 }
 
 }  // namespace tutti::transport::team

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -58,17 +59,27 @@ class CallLog {
   /// Returns true if calls have been captured: then nobody knows when they run.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
 
+  /// Returns the number of local parts of symmetric memory that are in use: kernels of the program's may wait
+  /// for other ranks while there are any. It may outlive the team.
+  [[nodiscard]] const std::shared_ptr<std::atomic<int>>& symmetric_count() const noexcept {
+    return symmetric_count_;
+  }
+  /// Returns true if devices may wait for other ranks at times that nobody knows.
+  [[nodiscard]] bool may_wait_any_time() const noexcept {
+    return has_captured_ || symmetric_count_->load() != 0;
+  }
+
   /// Returns true if the team has been ended, so that its rounds wait for nothing.
   [[nodiscard]] bool is_over() const noexcept { return abort_.is_set(); }
   /// Returns true if all local members have completed all calls; queries the devices.
   [[nodiscard]] bool is_idle() noexcept { return progress_.is_idle(); }
-  /// Keeps calls from being made, if none are under way or captured and the lock is free; otherwise the
-  /// result holds no lock. While it holds one, nothing of this team on the local devices waits for other
-  /// ranks. Does not query devices.
+  /// Keeps calls from being made, if none are under way or captured, there is no symmetric memory and the
+  /// lock is free; otherwise the result holds no lock. While it holds one, nothing of this team on the local
+  /// devices waits for other ranks. Does not query devices.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
   /// Returns true if `rank` closes no memory until this rank makes another call, or has queued the one that
-  /// it is making. Once calls have been captured, that holds for good. The state that is read may be some
-  /// milliseconds old.
+  /// it is making. Once calls have been captured, that holds for good; and while it has symmetric memory. The
+  /// state that is read may be some milliseconds old.
   [[nodiscard]] bool closes_nothing(std::size_t rank) const noexcept;
 
  private:
@@ -88,8 +99,9 @@ class CallLog {
   Abort& abort_;
   LocalNews& news_;
   std::mutex mutex_;
-  std::uint64_t all_have_posted_ = 0;           ///< the last answer that `post` got
-  std::atomic<bool> has_captured_ = false;      ///< changed under `mutex_`
+  std::uint64_t all_have_posted_ = 0;       ///< the last answer that `post` got
+  std::atomic<bool> has_captured_ = false;  ///< changed under `mutex_`
+  const std::shared_ptr<std::atomic<int>> symmetric_count_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<std::uint64_t> last_queued_ = 0;  ///< changed under `mutex_`
   struct Captured {
     std::uint64_t sequence = 0;

@@ -61,7 +61,7 @@ Attempt LiveTeams::while_idle(const CallLog* asker, const std::function<void()>&
   for (const Entry& team : teams_) {
     if (team.calls == asker || !team.calls->is_over()) asked.push_back(team.calls);
   }
-  if (std::ranges::any_of(asked, [](const CallLog* calls) { return calls->has_captured(); }))
+  if (std::ranges::any_of(asked, [](const CallLog* calls) { return calls->may_wait_any_time(); }))
     return Attempt::not_soon;
   // Looks closely at all of them before calls of any have to wait.
   if (!std::ranges::all_of(asked, [](CallLog* calls) { return calls->is_idle(); })) return Attempt::not_now;

@@ -21,7 +21,7 @@ class CallLog;
 enum class Attempt : std::uint8_t {
   done,
   not_now,   ///< calls are under way, or being made
-  not_soon,  ///< calls of a living communicator have been captured: nobody knows when graphs run
+  not_soon,  ///< a living communicator has captured calls or symmetric memory: nobody knows when these run
 };
 
 /// Lists the teams of this process whose devices wait for others, each by its call log. It is a part of

@@ -214,6 +214,18 @@ Registrations::Exposed Registrations::find(std::byte* address) {
   return exposed;
 }
 
+Registrations::Place Registrations::place_of(const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const auto segment = segment_of(address);
+  return {.entry = segment->second.entry, .offset = static_cast<std::uint64_t>(address - segment->first)};
+}
+
+std::byte* Registrations::opened(std::size_t rank, const Place& place, std::size_t local) const noexcept {
+  const RegistrationView& view =
+      entries_.tables().views_of(rank, place.entry)[membership_.first_local() + local];
+  return reinterpret_cast<std::byte*>(view.address.load()) + place.offset;
+}
+
 std::byte* Registrations::Exposed::segment_of(std::size_t member) const noexcept {
   if (registrations_->membership_.is_local(member)) return address_ - offset_;
   return reinterpret_cast<std::byte*>(views_[member].address.load());

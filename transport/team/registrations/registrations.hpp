@@ -97,6 +97,17 @@ class Registrations final : public SegmentObserver {
   };
   [[nodiscard]] Exposed find(std::byte* address);
 
+  /// The place of an address in memory that a rank has added, for other ranks.
+  struct Place {
+    std::uint64_t entry = 0;
+    std::uint64_t offset = 0;  ///< bytes from the start of the segment
+  };
+  /// Returns the place of an address that has been added, and waited for.
+  [[nodiscard]] Place place_of(const std::byte* address);
+  /// Returns the address at that place of another rank's memory, which this one has open, for the device of a
+  /// local member.
+  [[nodiscard]] std::byte* opened(std::size_t rank, const Place& place, std::size_t local) const noexcept;
+
   /// Tells the others to close all segments of this rank, and closes theirs; no local work may use them any
   /// more.
   void leave() noexcept;

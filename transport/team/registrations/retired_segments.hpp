@@ -19,7 +19,7 @@ struct RegisteredSegment {
   std::uint32_t entry = 0;
   std::uint64_t last_use = 0;    ///< sequence number of a call
   std::uint64_t last_batch = 0;  ///< number of a batch of messages
-  bool is_kept = false;          ///< captured calls may use it
+  bool is_kept = false;          ///< captured calls may use it, or kernels of symmetric memory
   bool is_open = false;          ///< all others have reported so
   bool was_awaited = false;      ///< by a message, to be opened by its sender
 };

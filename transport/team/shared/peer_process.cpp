@@ -5,6 +5,7 @@
 #include <csignal>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +22,13 @@ PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
   std::swap(process_, other.process_);
   std::swap(descriptor_, other.descriptor_);
   return *this;
+}
+
+PeerProcess PeerProcess::again() const noexcept {
+  PeerProcess other;
+  other.process_ = process_;
+  if (descriptor_.is_open()) other.descriptor_ = Descriptor(fcntl(descriptor_.number(), F_DUPFD_CLOEXEC, 0));
+  return other;
 }
 
 bool PeerProcess::is_gone() const noexcept {

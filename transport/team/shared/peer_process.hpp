@@ -17,6 +17,8 @@ class PeerProcess {
   PeerProcess& operator=(PeerProcess&& other) noexcept;
 
   [[nodiscard]] bool is_gone() const noexcept;
+  /// Returns another object that watches the same process.
+  [[nodiscard]] PeerProcess again() const noexcept;
 
  private:
   pid_t process_ = 0;

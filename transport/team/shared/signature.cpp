@@ -114,7 +114,11 @@ std::string to_string(const Signature& signature) {
     return fmt::format("{} {}", signature.tensors, signature.tensors == 1 ? "message" : "messages");
   const CollectiveTraits& traits = traits_of(signature.collective);
   std::string text(name_of(CollectiveForm(signature.collective, signature.operands == CallOperands::lists)));
-  if (!moves_tensors(signature.collective)) return text;
+  if (!moves_tensors(signature.collective)) {
+    if (signature.operation_size == 0) return text;
+    return fmt::format("{} of {} {}", letters_of(signature), tutti::name_of(signature.dtype),
+                       dimensions_in_words(signature));
+  }
   if (signature.has_sizes && signature.collective == Collective::all_to_all)
     return text + fmt::format(" of {} in parts of given sizes", tutti::name_of(signature.dtype));
   if (!traits.reduces && signature.operation_size > 0)
