@@ -218,7 +218,7 @@ void queue_copy(const Tensor& device, void* host, nb::handle owner, bool to_devi
 }
 
 bool may_queue(const Operand& host) {
-  return current_work != nullptr && host.tensor.is_contiguous();
+  return current_work != nullptr && host.tensor.is_contiguous() && backend_kind() == BackendKind::host;
 }
 
 void copy_in(const Operand& host, const Tensor& device) {
@@ -371,8 +371,7 @@ Tensor Operands::tensor(nb::handle given, std::size_t index, Use use, const char
   const Tensor& tensor = held_.back().tensor;
   const Device device = member(index);
   const bool is_elsewhere = tensor.defined() && tensor.device().is_host() && !device.is_host();
-  if (!is_elsewhere || backend_kind() != BackendKind::host) return tensor;
-  return staged(held_.back(), device, use);
+  return is_elsewhere ? staged(held_.back(), device, use) : tensor;
 }
 
 std::vector<Tensor> Operands::tensors(const TensorsArgument& given, Use use, const char* name) {

@@ -77,9 +77,9 @@ class Work {
   Work* outer_ = nullptr;
 };
 
-/// Operands of one call. Host memory that a call on virtual devices can take only from a device is copied
-/// there before, and results are copied back, as virtual devices have memory of their own. On GPUs host
-/// memory is refused by the call itself.
+/// Operands of one call. Host memory, which calls of a communicator do not take, is copied to the member's
+/// device before, and results are copied back: virtual devices have memory of their own, which the host
+/// cannot reach.
 class Operands {
  public:
   /// `members` are the devices that operands belong to, one by one; empty: operands stay where they are.

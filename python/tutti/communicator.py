@@ -36,9 +36,7 @@ class _StoreExchange:
         missing = list(range(self._size))
         while missing := [rank for rank in missing if not self._store.check([keys[rank]])]:
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"from_store: ranks {missing} have not come within {self._timeout:g} s", "timeout"
-                )
+                raise TimeoutError(f"from_store: ranks {missing} have not come within {self._timeout:g} s", "timeout")
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
 

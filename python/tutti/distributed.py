@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tutti" of `torch.distributed`, for CUDA tensors, and for CPU tensors on virtual devices.
+
+    torch.distributed.init_process_group("tutti")
+
+torch 2.14 and later find it by themselves; before, import this module first. CPU tensors are copied to virtual devices and
+back: that is for tests with real numbers and without GPUs. A call waits for late ranks as long as the group's timeout;
+errors name the rank that is late or lost. Sums have the same bits in every run, and for any number of ranks those of adding
+in ascending order of ranks. Messages between the same two ranks match in order; tags are not looked at.
+"""
+
+import os
+import queue
+import threading
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+import tutti
+from tutti import _tutti
+
+# The class `Backend` can be derived from since 2.14; before, only `ProcessGroup` can.
+_derives_backend = hasattr(c10d.Backend, "all_gather_single")
+_Base = c10d.Backend if _derives_backend else c10d.ProcessGroup
+
+_operations = {
+    c10d.ReduceOp.SUM: "sum",
+    c10d.ReduceOp.AVG: "avg",
+    c10d.ReduceOp.PRODUCT: "prod",
+    c10d.ReduceOp.MIN: "min",
+    c10d.ReduceOp.MAX: "max",
+    c10d.ReduceOp.BAND: "band",
+    c10d.ReduceOp.BOR: "bor",
+    c10d.ReduceOp.BXOR: "bxor",
+}
+
+
+def _operation(op):
+    kind = getattr(op, "op", op)
+    if kind == c10d.ReduceOp.PREMUL_SUM:
+        return tutti.ReduceOp.premul_sum(float(op.factor))
+    return _operations[kind]
+
+
+class _Completions:
+    """A thread that completes futures when their work is done, in the order in which it was queued."""
+
+    def __init__(self):
+        self._queue = queue.SimpleQueue()
+        self._thread = None
+        self._lock = threading.Lock()
+
+    def add(self, work, future):
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="tutti futures", daemon=True)
+                self._thread.start()
+        self._queue.put((work, future))
+
+    def _run(self):
+        while True:
+            work, future = self._queue.get()
+            work.complete(future)
+
+
+_completions = _Completions()
+
+
+class _Work(c10d.Work):
+    """A call on CPU tensors: done when results are in host memory."""
+
+    def __init__(self, calls, results, finish=()):
+        super().__init__()
+        self._calls = calls
+        self._results = results
+        self._finish = list(finish)
+        self._lock = threading.Lock()
+        self._error = None
+
+    def wait(self, timeout=None):
+        try:
+            self._calls.wait()
+        except Exception as error:
+            self._error = error
+            raise
+        with self._lock:
+            while self._finish:
+                self._finish.pop(0)()
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return self._error is not None or (self._calls.is_done() and not self._finish)
+
+    def is_success(self):
+        return self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self._results
+
+    def get_future(self):
+        future = torch.futures.Future()
+        if self._calls.is_done():
+            self.complete(future)
+        else:
+            _completions.add(self, future)
+        return future
+
+    def complete(self, future):
+        try:
+            self.wait()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(self._results)
+
+
+class _CudaWork(c10d.Work):
+    """A call on CUDA tensors: `wait` makes the current stream wait for it, not the host."""
+
+    def __init__(self, stream, results, is_barrier=False):
+        super().__init__()
+        self._stream = stream
+        self._event = stream.record_event()
+        self._results = results
+        self._is_barrier = is_barrier
+
+    def wait(self, timeout=None):
+        current = torch.cuda.current_stream(self._stream.device)
+        current.wait_event(self._event)
+        if self._is_barrier:
+            current.synchronize()
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return self._event.query()
+
+    def is_success(self):
+        return True
+
+    def result(self):
+        return self._results
+
+    def get_future(self):
+        future = torch.futures.Future(devices=[self._stream.device])
+        with torch.cuda.stream(self._stream):  # whose work the future's users then wait for
+            future.set_result(self._results)
+        return future
+
+
+class _Output:
+    """A contiguous tensor in place of an output that is not; `finish` copies it there."""
+
+    def __init__(self, tensor, reads=False):
+        self._target = tensor.detach()
+        is_whole = tensor.is_contiguous()
+        self.tensor = self._target if is_whole else self._dense(reads)
+        self.finish = () if is_whole else (lambda: self._target.copy_(self.tensor),)
+
+    def _dense(self, reads):
+        if reads:
+            return self._target.contiguous()
+        return torch.empty_like(self._target, memory_format=torch.contiguous_format)
+
+
+def _inputs(tensors):
+    return [tensor.detach().contiguous() for tensor in tensors]
+
+
+def _split_to(flat, targets):
+    """Returns a function that copies the parts of a flat tensor to `targets`, one after another."""
+
+    def copy():
+        start = 0
+        for target in targets:
+            target.detach().copy_(flat.narrow(0, start, target.numel()).view(target.shape))
+            start += target.numel()
+
+    return (copy,)
+
+
+def _sizes_of_rows(tensor, splits, size):
+    """Numbers of elements of the parts, of so many rows each; without splits, of equal parts."""
+    if not splits:
+        return [tensor.numel() // size] * size
+    row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
+    return [rows * row for rows in splits]
+
+
+class TuttiBackend(_Base):
+    """A process group whose calls are those of a `tutti.Communicator`."""
+
+    def __init__(self, store, rank, size, timeout, device=None):
+        super().__init__(rank, size)
+        self._rank = rank
+        self._size = size
+        self._patience = timeout.total_seconds()
+        self._given_patience = self._patience
+        self._store = store
+        self._side_stream = None
+        self._messages = None
+        self._device = self._device_of_rank(rank) if device is None else device
+        self.communicator = tutti.Communicator.from_store(
+            store,
+            rank,
+            size,
+            prefix="tutti",
+            devices=[self._device],
+            patience=self._patience,
+            timeout=min(60.0, self._patience),
+        )
+
+    @staticmethod
+    def _device_of_rank(rank):
+        # Virtual devices promise memory without taking it.
+        os.environ.setdefault("TUTTI_VIRTUAL_MEMORY", "64G")
+        if tutti.backend() == "cuda":
+            return torch.cuda.current_device()
+        return int(os.environ.get("LOCAL_RANK", rank)) % tutti.device_count()
+
+    # Descriptions
+
+    def getBackendName(self):  # noqa: N802
+        return "tutti"
+
+    def name(self):
+        return "tutti"
+
+    @property
+    def supports_splitting(self):
+        return False
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    def set_timeout(self, timeout):
+        self._patience = timeout.total_seconds()
+
+    # Every call passes here.
+
+    def _run(self, call, tensors, results, finish=(), is_async=True):
+        if self._patience == self._given_patience:
+            return self._queue(call, tensors, results, finish, is_async)
+        with _tutti.patience(self._patience):
+            return self._queue(call, tensors, results, finish, is_async)
+
+    def _queue(self, call, tensors, results, finish, is_async):
+        if any(tensor.is_cuda for tensor in tensors):
+            return self._queue_cuda(call, tensors, results, finish, is_async)
+        calls = _tutti.Work()
+        with calls:
+            call()
+        return _Work(calls, results, finish)
+
+    def _queue_cuda(self, call, tensors, results, finish, is_async):
+        stream = torch.cuda.current_stream(self._device)
+        if is_async:
+            stream = self._side(stream)
+            for tensor in tensors:
+                tensor.record_stream(stream)
+        with torch.cuda.stream(stream):
+            call()
+            for step in finish:
+                step()
+        return _CudaWork(stream, results)
+
+    def _side(self, current):
+        """A stream beside the caller's, so that its work goes on while ranks communicate."""
+        if self._side_stream is None:
+            self._side_stream = torch.cuda.Stream(self._device)
+        self._side_stream.wait_stream(current)
+        return self._side_stream
+
+    # Collectives
+
+    def broadcast(self, tensors, opts):
+        outputs = [_Output(tensor, reads=True) for tensor in tensors]
+
+        def call():
+            for output in outputs:
+                self.communicator.broadcast_(output.tensor, opts.rootRank)
+
+        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+
+    def allreduce(self, tensors, opts):
+        op = _operation(opts.reduceOp)
+        outputs = [_Output(tensor, reads=True) for tensor in tensors]
+        dense = [output.tensor for output in outputs]
+
+        def call():
+            if len(dense) == 1:
+                self.communicator.all_reduce(dense[0], out=dense[0], op=op)
+            else:
+                self.communicator.all_reduce_coalesced(dense, out=dense, op=op)
+
+        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors, opts):
+        op = _operation(opts.reduceOp)
+        outputs = [_Output(tensor, reads=True) for tensor in tensors]
+
+        def call():
+            for output in outputs:
+                self.communicator.reduce(output.tensor, opts.rootRank, out=output.tensor, op=op)
+
+        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+
+    def allgather(self, outputs, inputs, opts=None):
+        sources = _inputs(inputs)
+        flats = [source.new_empty(source.numel() * self._size) for source in sources]
+
+        def call():
+            for source, flat in zip(sources, flats, strict=True):
+                self.communicator.all_gather(source, out=flat)
+
+        finish = [step for flat, list_ in zip(flats, outputs, strict=True) for step in _split_to(flat, list_)]
+        return self._run(call, inputs, outputs, finish)
+
+    def all_gather_single(self, output, input, opts=None):
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        sources = _inputs(inputs)
+        targets = [_Output(output) for output in outputs]
+        dense = [target.tensor for target in targets]
+
+        def call():
+            self.communicator.all_gather_coalesced(sources, out=dense)
+
+        return self._run(call, inputs, outputs, [step for target in targets for step in target.finish])
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        op = _operation(opts.reduceOp)
+        sources = [torch.cat([part.detach().reshape(-1) for part in list_]) for list_ in inputs]
+        targets = [_Output(output) for output in outputs]
+
+        def call():
+            for source, target in zip(sources, targets, strict=True):
+                self.communicator.reduce_scatter(source, out=target.tensor, op=op)
+
+        return self._run(call, outputs, outputs, [step for target in targets for step in target.finish])
+
+    def reduce_scatter_single(self, output, input, opts):
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        op = _operation(opts.reduceOp)
+        sources = _inputs(inputs)
+        targets = [_Output(output) for output in outputs]
+        dense = [target.tensor for target in targets]
+
+        def call():
+            self.communicator.reduce_scatter_coalesced(sources, out=dense, op=op)
+
+        return self._run(call, inputs, outputs, [step for target in targets for step in target.finish])
+
+    def all_to_all_single(self, output, input, output_splits, input_splits, opts=None):
+        source = _inputs([input])[0]
+        target = _Output(output)
+
+        def call():
+            if not output_splits and not input_splits:
+                self.communicator.all_to_all(source, out=target.tensor)
+            else:
+                self.communicator.all_to_all(
+                    source,
+                    out=target.tensor,
+                    input_sizes=_sizes_of_rows(input, input_splits, self._size),
+                    out_sizes=_sizes_of_rows(output, output_splits, self._size),
+                )
+
+        return self._run(call, [input], [output], target.finish)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        source = torch.cat([part.detach().reshape(-1) for part in inputs])
+        flat = source.new_empty(sum(output.numel() for output in outputs))
+
+        def call():
+            self.communicator.all_to_all(
+                source,
+                out=flat,
+                input_sizes=[part.numel() for part in inputs],
+                out_sizes=[output.numel() for output in outputs],
+            )
+
+        return self._run(call, inputs, outputs, _split_to(flat, outputs))
+
+    def gather(self, outputs, inputs, opts):
+        source = inputs[0].detach().reshape(-1)
+        is_root = self._rank == opts.rootRank
+        flat = source.new_empty(source.numel() * self._size) if is_root else None
+
+        def call():
+            self.communicator.gather(source, opts.rootRank, out=source if flat is None else flat)
+
+        return self._run(call, inputs, outputs, _split_to(flat, outputs[0]) if is_root else ())
+
+    def scatter(self, outputs, inputs, opts):
+        target = _Output(outputs[0].detach())
+        flat = target.tensor.view(-1)
+        source = None
+        if self._rank == opts.rootRank:
+            source = torch.cat([part.detach().reshape(-1) for part in inputs[0]])
+
+        def call():
+            self.communicator.scatter(source, opts.rootRank, out=flat)
+
+        return self._run(call, outputs, outputs, target.finish)
+
+    def barrier(self, opts=None):
+        if tutti.backend() == "cuda":
+            stream = self._side(torch.cuda.current_stream(self._device))
+            self.communicator.barrier(streams=[stream])
+            return _CudaWork(stream, [], is_barrier=True)
+        return self._run(self.communicator.barrier, [], [])
+
+    def monitored_barrier(self, opts=None, wait_all_ranks=False):
+        self.barrier().wait()
+
+    # Messages
+
+    def send(self, tensors, dst, tag=0):
+        return self._send_or_receive([("send", tensor, dst) for tensor in _inputs(tensors)], tensors, ())
+
+    def recv(self, tensors, src, tag=0):
+        targets = [_Output(tensor) for tensor in tensors]
+        messages = [("recv", target.tensor, src) for target in targets]
+        return self._send_or_receive(messages, tensors, [step for target in targets for step in target.finish])
+
+    def _send_or_receive(self, messages, tensors, finish):
+        if self._messages is None:
+            return self._run(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
+        self._messages.append((messages, tensors, finish))
+        return _Work(_tutti.Work(), tensors)
+
+    def start_coalescing(self):
+        self._messages = []
+
+    def end_coalescing(self):
+        batches, self._messages = self._messages or [], None
+        messages = [message for batch in batches for message in batch[0]]
+        tensors = [tensor for batch in batches for tensor in batch[1]]
+        finish = [step for batch in batches for step in batch[2]]
+        return self._run(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
+
+    # The end
+
+    def abort(self):
+        self.communicator.abort("the process group was aborted")
+
+    def shutdown(self):
+        self.communicator.close()
+
+    # Names that other versions of torch call these by
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+    _start_coalescing = start_coalescing
+    _end_coalescing = end_coalescing
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        """Gathers inputs[t] of rank r into outputs[r][t]."""
+        return self.allgather([list(column) for column in zip(*outputs, strict=True)], inputs, opts)
+
+
+def _make(store, rank, size, timeout):
+    return TuttiBackend(store, rank, size, timeout)
+
+
+def register():
+    """Makes the backend known to torch, which calls this by the entry point `torch.distributed.backends`."""
+    if not hasattr(dist.Backend, "TUTTI"):
+        dist.Backend.register_backend("tutti", _make, devices=["cpu", "cuda"])
+
+
+register()
