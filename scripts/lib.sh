@@ -29,6 +29,21 @@ fetch_nvtx() {
   return "$status"
 }
 
+# fetch_nanobind FOLDER: puts what Python packages of C++ are built with into FOLDER/nanobind.
+fetch_nanobind() {
+  local work status=0
+  work=$(mktemp -d)
+  {
+    python3 -m venv "$work/venv" &&
+      "$work/venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 15 --no-deps --no-compile \
+        --target "$work/wheel" nanobind==3.1.0 &&
+      mkdir -p "$1" && rm -rf "$1/nanobind" &&
+      cp -r "$work/wheel/nanobind" "$1/"
+  } || status=1
+  rm -rf "$work"
+  return "$status"
+}
+
 say() { printf '\n=== %s\n' "$*" >&2; }
 die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2

@@ -574,6 +574,28 @@ void bind_makers(Class& communicators) {
           "LOCAL_RANK, MASTER_ADDR, MASTER_PORT. The device is LOCAL_RANK unless `devices` is given.");
 }
 
+/// Adds a maker that is written in Python.
+void bind_python_maker(Class& communicators, const char* name, const char* signature, const char* text) {
+  communicators.def_static(
+      name,
+      [name](const nb::args& arguments, const nb::kwargs& options) -> nb::object {
+        return nb::module_::import_("tutti.communicator").attr(name)(*arguments, **options);
+      },
+      nb::sig(signature), text);
+}
+
+void bind_python_makers(Class& communicators) {
+  bind_python_maker(communicators, "from_store",
+                    "def from_store(store: typing.Any, rank: int, size: int, *, prefix: str = 'tutti', "
+                    "**options) -> Communicator",
+                    "A communicator of `size` processes that share a store of torch.distributed, or any with "
+                    "`set`, `get` and `check`. "
+                    "`prefix` tells apart communicators that are made with one store.");
+  bind_python_maker(
+      communicators, "from_mpi4py", "def from_mpi4py(comm: typing.Any, **options) -> Communicator",
+      "A communicator of the processes of an mpi4py communicator, which may be freed right away.");
+}
+
 void bind_description(Class& communicators) {
   communicators.def_prop_ro("rank", [](const PythonCommunicator& self) { return self.get().rank(); })
       .def_prop_ro("rank_count", [](const PythonCommunicator& self) { return self.get().rank_count(); })
@@ -708,6 +730,7 @@ void bind_communicator(nb::module_& module) {
                       "is taken on virtual "
                       "devices alone, where the call then returns with the result.");
   bind_makers(communicators);
+  bind_python_makers(communicators);
   bind_description(communicators);
   bind_rooted(communicators);
   bind_rootless(communicators);

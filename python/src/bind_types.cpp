@@ -17,7 +17,10 @@ void bind_dtypes(nb::module_& module) {
   for (const DType dtype : all_dtypes) dtypes.value(std::string(name_of(dtype)).c_str(), dtype);
   dtypes.def_prop_ro(
       "itemsize", [](DType dtype) { return size_of(dtype); }, "Bytes per element.");
-  dtypes.export_values();
+  for (const DType dtype : all_dtypes) {
+    // `bool` would hide Python's own where stubs mention it.
+    if (dtype != DType::boolean) module.attr(std::string(name_of(dtype)).c_str()) = nb::cast(dtype);
+  }
 }
 
 void bind_operations(nb::module_& module) {

@@ -7,8 +7,7 @@ devices, streams, events, memory and random numbers under the names of `torch.cu
 
 from tutti import _tutti, comm
 from tutti._tutti import *  # noqa: F403
-from tutti._tutti import __version__, virtual_devices
-from tutti.communicator import Communicator
+from tutti._tutti import DType, __version__, virtual_devices
 from tutti.errors import (
     AbortedError,
     Error,
@@ -18,15 +17,17 @@ from tutti.errors import (
     TimeoutError,  # noqa: A004
 )
 
+bool = DType.bool  # noqa: A001
+
 __all__ = [name for name in dir(_tutti) if not name.startswith("_")] + [
     "AbortedError",
-    "Communicator",
     "Error",
     "InvalidArgumentError",
     "OutOfMemoryError",
     "PeerUnavailableError",
     "TimeoutError",
     "__version__",
+    "bool",
     "comm",
     "virtual_devices",
 ]

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Communicator`, with the makers that need no C++: by mpi4py, and by a store of `torch.distributed` or the like."""
+"""Makers of communicators that need no C++: by mpi4py, and by a store of `torch.distributed` or the like."""
 
 import time
 
 from tutti import _tutti
 from tutti.errors import TimeoutError  # noqa: A004
-
-Communicator = _tutti.Communicator
 
 
 class _StoreExchange:
@@ -41,16 +39,16 @@ class _StoreExchange:
             pause = min(2 * pause, 0.01)
 
 
-def _from_store(store, rank, size, *, prefix="tutti", **options):
+def from_store(store, rank, size, *, prefix="tutti", **options):
     """A communicator of `size` processes that share a store, as `torch.distributed`'s TCPStore, FileStore or HashStore.
 
     `prefix` tells apart communicators that are made with one store. Raises TimeoutError with the ranks that have not come.
     """
     exchange = _StoreExchange(store, rank, size, prefix)
-    return Communicator.from_exchange(rank, size, exchange.all_gather, exchange.limit_waits, **options)
+    return _tutti.Communicator.from_exchange(rank, size, exchange.all_gather, exchange.limit_waits, **options)
 
 
-def _from_mpi4py(comm, **options):
+def from_mpi4py(comm, **options):
     """A communicator of the processes of an mpi4py communicator, which may be freed right away.
 
     The device is the process's number on its host modulo the number of devices, unless `devices` is given.
@@ -63,10 +61,6 @@ def _from_mpi4py(comm, **options):
         local.Free()
     copy = comm.Dup()
     try:
-        return Communicator.from_exchange(copy.Get_rank(), copy.Get_size(), copy.allgather, **options)
+        return _tutti.Communicator.from_exchange(copy.Get_rank(), copy.Get_size(), copy.allgather, **options)
     finally:
         copy.Free()
-
-
-Communicator.from_store = staticmethod(_from_store)
-Communicator.from_mpi4py = staticmethod(_from_mpi4py)

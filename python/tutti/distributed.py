@@ -9,6 +9,7 @@ errors name the rank that is late or lost. Sums have the same bits in every run,
 in ascending order of ranks. Messages between the same two ranks match in order; tags are not looked at.
 """
 
+import contextlib
 import os
 import queue
 import threading
@@ -105,20 +106,23 @@ class _Work(c10d.Work):
         return self._results
 
     def get_future(self):
-        future = torch.futures.Future()
+        done = torch.futures.Future()
+        # What a callback raises reaches those who wait in C++, as DDP does; an exception that is set on a future does not.
+        future = done.then(lambda _: self._outcome())
         if self._calls.is_done():
-            self.complete(future)
+            self.complete(done)
         else:
-            _completions.add(self, future)
+            _completions.add(self, done)
         return future
 
-    def complete(self, future):
-        try:
+    def _outcome(self):
+        self.wait()
+        return self._results
+
+    def complete(self, done):
+        with contextlib.suppress(Exception):  # `_outcome` raises it again
             self.wait()
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(self._results)
+        done.set_result(None)
 
 
 class _CudaWork(c10d.Work):

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tutti.Communicator` of one process with two members: every operation, in every form."""
+
+import unittest
+
+import arrays
+import tutti
+
+
+def full(values, dtype="float32"):
+    return [tutti.tensor(value, dtype=dtype, device=index) for index, value in enumerate(values)]
+
+
+def lists(tensors):
+    return [tensor.tolist() for tensor in tensors]
+
+
+class Operations(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.communicator = tutti.Communicator.local([0, 1], patience=30)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.communicator.close()
+
+    def test_describes_itself(self):
+        c = self.communicator
+        self.assertEqual((c.rank, c.rank_count, c.member_count, c.first_member), (0, 1, 2, 0))
+        self.assertEqual(c.devices, [tutti.Device(0), tutti.Device(1)])
+        self.assertIn("p2p", c.explain())
+        self.assertIn("transport: p2p", c.explain("all_reduce", bytes=1 << 20, dtype="float16", op="avg"))
+        self.assertIn("schema", c.flight_record())
+
+    def test_all_reduce(self):
+        inputs = full([[1, 2], [3, 5]])
+        self.assertEqual(lists(self.communicator.all_reduce(inputs)), [[4, 7]] * 2)
+        self.assertEqual(self.communicator.last_plan().transport, "p2p")
+        self.assertEqual(lists(self.communicator.all_reduce(inputs, op=tutti.ReduceOp.max)), [[3, 5]] * 2)
+        self.assertEqual(
+            lists(self.communicator.all_reduce(inputs, op=tutti.ReduceOp.premul_sum([1, 2]))), [[7, 12]] * 2
+        )
+        self.assertIs(self.communicator.all_reduce(inputs, out=inputs, op="avg"), inputs)
+        self.assertEqual(lists(inputs), [[2, 3.5]] * 2)
+        rows = self.communicator.all_reduce_coalesced([[full([[1]])[0]], [full([[0], [2]])[1]]])
+        self.assertEqual([lists(row) for row in rows], [[[3]], [[3]]])
+
+    def test_rooted(self):
+        c = self.communicator
+        self.assertEqual(lists(c.broadcast(full([[1, 2]])[0], 0)), [[1, 2]] * 2)
+        tensors = full([[1], [2]])
+        c.broadcast_(tensors, 1)
+        self.assertEqual(lists(tensors), [[2], [2]])
+        self.assertEqual(c.reduce(full([[1], [2]]), 1).tolist(), [3])
+        out = full([[0], [0]])
+        c.reduce(full([[1], [2]]), 1, out=out)
+        self.assertEqual(out[1].tolist(), [3])
+        self.assertEqual(c.gather(full([[1], [2]]), 0).tolist(), [1, 2])
+        self.assertEqual(lists(c.scatter(full([[1, 2]])[0], 0)), [[1], [2]])
+        self.assertEqual(lists(c.broadcast_coalesced([full([[1]])[0]], 0)[1]), [[1]])
+
+    def test_parts(self):
+        c = self.communicator
+        self.assertEqual(lists(c.all_gather(full([[1], [2]]))), [[1, 2]] * 2)
+        self.assertEqual(lists(c.all_gather(full([[1], [2, 3]]), sizes=[1, 2])), [[1, 2, 3]] * 2)
+        self.assertEqual(lists(c.all_gather(full([[[1]], [[2, 3]]]), sizes=[1, 2], dim=1)), [[[1, 2, 3]]] * 2)
+        self.assertEqual(lists(c.reduce_scatter(full([[1, 2], [3, 4]]))), [[4], [6]])
+        self.assertEqual(lists(c.reduce_scatter(full([[1, 2, 3]] * 2), sizes=[1, 2])), [[2], [4, 6]])
+        self.assertEqual(lists(c.all_to_all(full([[1, 2], [3, 4]]))), [[1, 3], [2, 4]])
+        sizes = {"input_sizes": [[0, 1], [2, 0]], "out_sizes": [[0, 2], [1, 0]]}
+        self.assertEqual(lists(c.all_to_all(full([[1], [2, 3]]), **sizes)), [[2, 3], [1]])
+
+    def test_messages(self):
+        source, target = full([[7], [0]])
+        self.communicator.batch_send_recv([("send", source, 1), ("recv", target, 0)])
+        self.assertEqual(target.tolist(), [7])
+        with self.assertRaises(tutti.InvalidArgumentError):
+            self.communicator.batch_send_recv([("throw", source, 1)])
+
+    def test_host_memory_is_copied_there_and_back(self):
+        arrays_ = [arrays.Array([1.0, 2.0]), arrays.Array([3.0, 4.0])]
+        results = self.communicator.all_reduce(arrays_)
+        self.assertIsInstance(results[0], arrays.Array)
+        self.assertEqual(lists(results), [[4, 6]] * 2)
+        self.communicator.all_reduce(arrays_, out=arrays_)
+        self.assertEqual(lists(arrays_), [[4, 6]] * 2)
+        with tutti.Work() as work:
+            self.communicator.all_reduce(arrays_, out=arrays_)
+        work.wait()
+        self.assertTrue(work.is_done())
+        self.assertEqual(lists(arrays_), [[8, 12]] * 2)
+
+    def test_streams(self):
+        streams = [tutti.Stream(0), tutti.Stream(1)]
+        inputs = full([[1], [2]])
+        for stream in streams:
+            stream.wait_stream(tutti.current_stream(stream.device))
+        self.communicator.all_reduce(inputs, out=inputs, streams=streams)
+        for stream in streams:
+            tutti.current_stream(stream.device).wait_stream(stream)
+        self.assertEqual(lists(inputs), [[3], [3]])
+        with self.assertRaises(tutti.InvalidArgumentError):
+            self.communicator.all_reduce(inputs, streams=streams[:1])
+
+    def test_persistent_calls(self):
+        tensors = full([[1], [2]])
+        calls = self.communicator.persistent(lambda: self.communicator.all_reduce(tensors, out=tensors))
+        calls.launch()
+        calls.launch()
+        self.assertEqual(tensors[0].tolist(), [6])
+        self.assertEqual(calls.summary().transport, "p2p")
+
+    def test_bad_arguments(self):
+        c = self.communicator
+        for call, words in (
+            (lambda: c.all_reduce(full([[1]])), "2"),
+            (lambda: c.all_reduce(full([[1], [2]]), op="median"), "median"),
+            (lambda: c.reduce(full([[1], [2]]), 5), "5"),
+            (lambda: c.all_to_all(full([[1], [2]]), input_sizes=[[1, 0]] * 2), "out_sizes"),
+            (lambda: tutti.Communicator.local([0], colour="red"), "colour"),
+        ):
+            with self.assertRaises(tutti.InvalidArgumentError) as raised:
+                call()
+            self.assertIn(words, str(raised.exception))
+        c.check()
+
+    def test_a_closed_communicator_makes_no_calls(self):
+        with tutti.Communicator.local([1]) as communicator:
+            part = communicator.split(0)
+            self.assertEqual(part.member_count, 1)
+            self.assertIsNone(communicator.split(None))
+        with self.assertRaises(tutti.InvalidArgumentError):
+            communicator.barrier()
+
+    def test_abort(self):
+        with tutti.Communicator.local([0]) as communicator:
+            communicator.abort("enough")
+            self.assertFalse(communicator.is_running())
+            with self.assertRaises(tutti.AbortedError) as raised:
+                communicator.barrier()
+            self.assertIn("enough", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

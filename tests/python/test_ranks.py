@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks in processes of their own: results, lost ranks, interrupted waits."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import unittest
+
+import tutti
+import tutti.testing
+
+
+def sums(rank, ranks):
+    with tutti.testing.communicator() as communicator:
+        tensor = tutti.full([1000], rank + 1, device=communicator.devices[0])
+        total = communicator.all_reduce(tensor)
+        gathered = communicator.all_gather(tutti.tensor([float(rank)]))
+        first = communicator.broadcast(tutti.tensor([5.0]) if rank == 0 else None, 0)
+        nxt, previous = (rank + 1) % ranks, (rank - 1) % ranks
+        passed = communicator.sendrecv(tensor, nxt, previous)
+        part = communicator.split(rank % 2)
+        return total.tolist()[0], gathered.tolist(), first.tolist(), passed.tolist()[0], part.rank_count
+
+
+def train(rank, ranks):
+    communicator = tutti.testing.communicator()
+    tensor = tutti.ones([100], device=communicator.devices[0])
+    for _ in range(5):
+        tutti.testing.step()
+        communicator.all_reduce(tensor, out=tensor)
+        tensor.tolist()
+
+
+def interrupt_soon():
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def wait_for_the_end(communicator):
+    while communicator.is_running():
+        time.sleep(0.01)
+    with contextlib.suppress(tutti.AbortedError):
+        communicator.check()
+        return "not aborted"
+    return "aborted"
+
+
+def interrupted_wait(rank, ranks):
+    """Ctrl-C ends a wait of the host for the device, and nothing else."""
+    communicator = tutti.testing.communicator()
+    if rank == 1:
+        return wait_for_the_end(communicator)
+    communicator.recv(tutti.zeros([8], device=communicator.devices[0]), 1)  # which nobody sends
+    interrupt_soon()
+    try:
+        tutti.synchronize()
+    except KeyboardInterrupt:
+        running = communicator.is_running()
+        communicator.abort("the test is over")
+        return running
+    return "not interrupted"
+
+
+def interrupted_call(rank, ranks):
+    """Ctrl-C ends a call that waits for other ranks, and with it the communicator."""
+    communicator = tutti.testing.communicator()
+    if rank == 1:
+        return wait_for_the_end(communicator)
+    interrupt_soon()
+    try:
+        communicator.split(0)  # which the other rank does not call
+    except KeyboardInterrupt:
+        return communicator.is_running()
+    return "not interrupted"
+
+
+class Ranks(unittest.TestCase):
+    def test_results(self):
+        outcomes = tutti.testing.run(sums, 2, seed=5)
+        self.assertEqual([o.value for o in outcomes], [(3, [0, 1], [5], 2, 1), (3, [0, 1], [5], 1, 1)])
+
+    def test_survivors_name_the_lost_rank(self):
+        outcomes = tutti.testing.run(train, 3, kill={1: 2}, patience=20)
+        self.assertEqual(outcomes[1].signal, signal.SIGKILL)
+        for rank in (0, 2):
+            self.assertIsInstance(outcomes[rank].error, tutti.PeerUnavailableError)
+            self.assertIn("rank 1", str(outcomes[rank].error))
+
+    def test_a_stopped_rank_is_named_when_patience_is_over(self):
+        outcomes = tutti.testing.run(train, 2, stop={0: 1}, patience=1.5)
+        self.assertTrue(outcomes[0].is_lost)
+        self.assertIsInstance(outcomes[1].error, tutti.TimeoutError)
+        self.assertIn("rank 0", str(outcomes[1].error))
+
+    def test_ctrl_c_ends_waits(self):
+        outcomes = tutti.testing.run(interrupted_wait, 2)
+        self.assertEqual([outcome.value for outcome in outcomes], [True, "aborted"])
+        outcomes = tutti.testing.run(interrupted_call, 2)
+        self.assertEqual([outcome.value for outcome in outcomes], [False, "aborted"])
+
+    def test_failures_of_ranks_are_raised(self):
+        with self.assertRaises(tutti.testing.RankFailed) as raised:
+            tutti.testing.run(train, 2, 1, 2)  # too many arguments
+        self.assertIn("TypeError", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tutti" of torch.distributed on CPU tensors: every call, and training with the bits of one process."""
+
+import functools
+import os
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import tutti
+import tutti.testing
+
+STEPS = 4
+BATCH = 4
+RANKS = int(os.environ.get("TUTTI_TEST_RANKS", 2))
+SEEDS = int(os.environ.get("TUTTI_TEST_SEEDS", 2))
+
+
+def in_group(function):
+    """Runs the function of a rank within torch's default process group."""
+
+    @functools.wraps(function)
+    def run(rank, ranks, *arguments):
+        torch.set_num_threads(1)
+        tutti.testing.init_process_group()
+        try:
+            return function(rank, ranks, *arguments)
+        finally:
+            dist.destroy_process_group()
+
+    return run
+
+
+def require(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+@in_group
+def collectives(rank, n):
+    def filled(value, size=2):
+        return torch.full((size,), float(value))
+
+    total = sum(range(n))
+    tensor = torch.arange(6.0) + rank
+    dist.all_reduce(tensor)
+    require(tensor.tolist() == [n * i + total for i in range(6)], "all_reduce")
+    for op, expected in (("AVG", total / n), ("MAX", n - 1), ("MIN", 0)):
+        tensor = filled(rank)
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+        require(tensor.tolist() == [expected] * 2, op)
+    tensor = filled(rank)
+    dist.broadcast(tensor, 1)
+    require(tensor.tolist() == [1, 1], "broadcast")
+    gathered = [filled(-1) for _ in range(n)]
+    dist.all_gather(gathered, filled(rank))
+    require([part[0].item() for part in gathered] == list(range(n)), "all_gather")
+    whole = torch.zeros(2 * n)
+    dist.all_gather_into_tensor(whole, filled(rank))
+    require(whole.view(n, 2)[:, 1].tolist() == list(range(n)), "all_gather_into_tensor")
+    part = torch.zeros(2)
+    dist.reduce_scatter_tensor(part, torch.arange(2.0 * n))
+    require(part.tolist() == [n * 2 * rank, n * (2 * rank + 1)], "reduce_scatter_tensor")
+    dist.reduce_scatter(part, [filled(i) for i in range(n)])
+    require(part.tolist() == [n * rank] * 2, "reduce_scatter")
+    parts = torch.zeros(n)
+    dist.all_to_all_single(parts, torch.arange(float(n)) + 10 * rank)
+    require(parts.tolist() == [10 * i + rank for i in range(n)], "all_to_all_single")
+    ragged = torch.zeros(sum(range(1, n + 1)))
+    dist.all_to_all_single(ragged, filled(rank, n * (rank + 1)), [i + 1 for i in range(n)], [rank + 1] * n)
+    require(ragged.tolist() == [float(i) for i in range(n) for _ in range(i + 1)], "all_to_all_single with splits")
+    parts = [torch.zeros(1) for _ in range(n)]
+    dist.all_to_all(parts, [filled(10 * rank + i, 1) for i in range(n)])
+    require([part.item() for part in parts] == [10 * i + rank for i in range(n)], "all_to_all")
+    tensor = filled(1)
+    dist.reduce(tensor, 0)
+    require(rank != 0 or tensor.tolist() == [n, n], "reduce")
+    gathered = [filled(-1) for _ in range(n)] if rank == 0 else None
+    dist.gather(filled(rank), gathered, 0)
+    require(rank != 0 or [part[0].item() for part in gathered] == list(range(n)), "gather")
+    dist.scatter(tensor, [filled(i) for i in range(n)] if rank == 0 else None, 0)
+    require(tensor.tolist() == [rank, rank], "scatter")
+    dist.barrier()
+    return True
+
+
+@in_group
+def forms(rank, n):
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": rank})
+    require(objects == [{"rank": i} for i in range(n)], "all_gather_object")
+    strided = torch.zeros(4, 4).t()[:, :2]
+    strided += rank
+    dist.all_reduce(strided)
+    require(strided.unique().tolist() == [float(sum(range(n)))], "a strided tensor")
+    work = dist.all_reduce(torch.ones(8), async_op=True)
+    require(work.get_future().wait()[0].tolist() == [n] * 8, "a future")
+    subgroup = dist.new_group([0, 1])
+    if rank < 2:
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=subgroup)
+        require(tensor.item() == 2, "a subgroup")
+    size = 100_000  # more than a window takes unasked
+    received = torch.zeros(size)
+    messages = [
+        dist.P2POp(dist.isend, torch.full((size,), float(rank)), (rank + 1) % n),
+        dist.P2POp(dist.irecv, received, (rank - 1) % n),
+    ]
+    for request in dist.batch_isend_irecv(messages):
+        request.wait()
+    require(received.unique().tolist() == [(rank - 1) % n], "batch_isend_irecv")
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    if rank == 1:
+        tensor = torch.zeros(3)
+        dist.recv(tensor, 0)
+        require(tensor.tolist() == [1, 1, 1], "send and recv")
+    return True
+
+
+def new_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.LayerNorm(32), nn.Linear(32, 4))
+
+
+def batches(ranks):
+    torch.manual_seed(1)
+    return list(zip(torch.randn(STEPS, ranks, BATCH, 16), torch.randn(STEPS, ranks, BATCH, 4), strict=True))
+
+
+def loss_of(model, batch, rank):
+    inputs, targets = batch
+    return ((model(inputs[rank]) - targets[rank]) ** 2).mean()
+
+
+def bits_of(parameters):
+    return [parameter.detach().numpy().tobytes().hex() for parameter in parameters]
+
+
+def train_in_one_process(ranks):
+    """What data-parallel training computes: gradients and losses are averaged in ascending order of ranks."""
+    torch.set_num_threads(1)
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for batch in batches(ranks):
+        gradients, total = None, None
+        for rank in range(ranks):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch, rank)
+            loss.backward()
+            mine = [parameter.grad / ranks for parameter in model.parameters()]
+            gradients = mine if gradients is None else [a + b for a, b in zip(gradients, mine, strict=True)]
+            total = loss.detach() if total is None else total + loss.detach()
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        losses.append((total / ranks).item())
+    return losses, bits_of(model.parameters())
+
+
+def train_steps(model, rank, ranks):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for batch in batches(ranks):
+        tutti.testing.step()
+        optimizer.zero_grad()
+        loss = loss_of(model, batch, rank)
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        losses.append(mean.item())
+    return losses
+
+
+@in_group
+def train_ddp(rank, ranks):
+    model = nn.parallel.DistributedDataParallel(new_model())
+    return train_steps(model, rank, ranks), bits_of(model.parameters())
+
+
+@in_group
+def train_fsdp(rank, ranks):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = new_model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+    losses = train_steps(model, rank, ranks)
+    return losses, bits_of(parameter.full_tensor() for parameter in model.parameters())
+
+
+@in_group
+def use_dtensor(rank, ranks):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    torch.manual_seed(2)
+    whole = torch.randint(-8, 8, (4 * ranks, 4 * ranks)).float()  # whose products are exact
+    rows, columns = distribute_tensor(whole, mesh, [Shard(0)]), distribute_tensor(whole, mesh, [Shard(1)])
+    require(torch.equal(rows.redistribute(mesh, [Replicate()]).to_local(), whole), "redistribute")
+    require(torch.equal((rows @ columns).full_tensor(), whole @ whole), "rows by columns")
+    require(torch.equal((columns @ rows).full_tensor(), whole @ whole), "columns by rows: a partial sum")
+    return True
+
+
+def train_until_lost(rank, ranks):
+    try:
+        train_ddp(rank, ranks)
+    except Exception as error:
+        return str(error)
+    return "trained"
+
+
+class Backend(unittest.TestCase):
+    def values(self, function, ranks=RANKS, **options):
+        return [outcome.value for outcome in tutti.testing.run(function, ranks, **options)]
+
+    def test_every_collective(self):
+        self.assertEqual(self.values(collectives), [True] * RANKS)
+
+    def test_objects_groups_futures_and_messages(self):
+        self.assertEqual(self.values(forms, seed=1), [True] * RANKS)
+
+    def test_ddp_has_the_bits_of_one_process(self):
+        expected = train_in_one_process(RANKS)
+        for seed in range(1, SEEDS + 1):
+            self.assertEqual(self.values(train_ddp, seed=seed), [expected] * RANKS, f"seed {seed}")
+
+    def test_fsdp_has_the_bits_of_one_process(self):
+        expected = train_in_one_process(RANKS)
+        for seed in range(1, SEEDS + 1):
+            self.assertEqual(self.values(train_fsdp, seed=seed), [expected] * RANKS, f"seed {seed}")
+
+    def test_dtensor(self):
+        for seed in range(1, SEEDS + 1):
+            self.assertEqual(self.values(use_dtensor, seed=seed), [True] * RANKS, f"seed {seed}")
+
+    def test_survivors_name_the_lost_rank(self):
+        for seed in range(1, SEEDS + 1):
+            outcomes = tutti.testing.run(train_until_lost, RANKS, kill={1: seed % STEPS}, seed=seed)
+            for outcome in outcomes:
+                if outcome.rank != 1:
+                    self.assertIn("rank 1", outcome.value, f"seed {seed}")
+
+
+if __name__ == "__main__":
+    unittest.main()
