@@ -73,11 +73,6 @@ class ProcessCall {
     for (const Tensor& tensor : tensors) list.append(wrap(tensor));
     return nb::tuple(list);
   }
-  nb::list wrap(const std::vector<std::vector<Tensor>>& lists) const {
-    nb::list all;
-    for (const std::vector<Tensor>& list : lists) all.append(nb::list(wrap(list)));
-    return all;
-  }
 
  private:
   Kind kind_;
@@ -93,12 +88,23 @@ Device destination_of(const DeviceArgument& destination) {
   return destination.get();
 }
 
+/// Returns `original` where the result is the given tensor itself, as torch's functions do.
+nb::object wrap_or_keep(const ProcessCall& call, const Tensor& result, const Tensor& given,
+                        nb::handle original) {
+  const bool is_given = result.data() == given.data() && result.device() == given.device();
+  return is_given ? nb::borrow(original) : call.wrap(result);
+}
+
 nb::object broadcast_to(const TensorsArgument& tensor, const DevicesArgument& devices) {
   ProcessCall call;
   const Tensor source = call.tensor(tensor.object, "tensor");
   const std::vector<Device> targets = devices.get();
   call.use(targets);
-  return call.wrap(call.make([&] { return broadcast(source, targets); }));
+  nb::list copies;
+  for (const Tensor& copy : call.make([&] { return broadcast(source, targets); })) {
+    copies.append(wrap_or_keep(call, copy, source, tensor.object));
+  }
+  return nb::tuple(copies);
 }
 
 void broadcast_into(const TensorsArgument& tensor, const TensorsArgument& out) {
@@ -114,7 +120,16 @@ nb::object broadcast_lists(const TensorsArgument& tensors, const DevicesArgument
   const std::vector<Tensor> sources = call.tensors(tensors.object, "tensors");
   const std::vector<Device> targets = devices.get();
   call.use(targets);
-  return call.wrap(call.make([&] { return broadcast_coalesced(sources, targets, buffer_size); }));
+  nb::list rows;
+  for (const std::vector<Tensor>& copies :
+       call.make([&] { return broadcast_coalesced(sources, targets, buffer_size); })) {
+    nb::list row;
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      row.append(wrap_or_keep(call, copies[i], sources[i], nb::object(tensors.object[i])));
+    }
+    rows.append(row);
+  }
+  return std::move(rows);
 }
 
 nb::object reduce_to(const TensorsArgument& inputs, const DeviceArgument& destination,

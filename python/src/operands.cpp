@@ -352,7 +352,7 @@ Device Operands::member(std::size_t index) const {
 
 Tensor Operands::staged(const Operand& host, Device device, Use use) {
   for (Staged& known : staged_) {
-    if (known.host.tensor.data() != host.tensor.data()) continue;
+    if (known.host.tensor.data() != host.tensor.data() || known.device.device() != device) continue;
     if (!(*known.host.tensor.layout() == *host.tensor.layout())) continue;
     known.is_written = known.is_written || use != Use::read;
     return known.device;

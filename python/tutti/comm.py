@@ -7,6 +7,10 @@ hold, results are `tutti.Tensor`.) Calls check everything first, queue, and retu
 `tutti.InvalidArgumentError`, a ValueError, and nothing is queued then.
 """
 
+import contextlib
+import sys
+
+from tutti import _words
 from tutti._tutti import collectives as _collectives
 from tutti.errors import InvalidArgumentError
 
@@ -16,12 +20,57 @@ _buffer_size = _collectives.default_buffer_size
 last_plan = _collectives.last_plan
 
 
-def _exactly_one(function, devices, out):
-    if (devices is None) == (out is None):
-        given = "neither" if devices is None else "both"
-        raise InvalidArgumentError(
-            f"{function}: {given} of 'devices' and 'out' given, expected exactly one of them", "invalid_argument"
-        )
+def _refuse(message):
+    raise InvalidArgumentError(message, "invalid_argument")
+
+
+@contextlib.contextmanager
+def _explained(words, *arguments):
+    """Adds torch's words to what the library says of bad arguments; `words` finds them."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        said = words(*arguments)
+        if said is None:
+            raise
+        raise InvalidArgumentError(f"{error}. {said}", error.code) from None
+
+
+# Sparse tensors of torch are pairs of dense ones, and a sum of them is their entries behind one another.
+
+
+def _is_sparse(tensor):
+    return getattr(tensor, "is_sparse", False) is True
+
+
+def _dense_parts(tensor):
+    return [tensor._indices(), tensor._values()] if _is_sparse(tensor) else [tensor]
+
+
+def _sparse(indices, values, like, is_coalesced):
+    return sys.modules["torch"].sparse_coo_tensor(indices, values, like.size(), is_coalesced=is_coalesced)
+
+
+def _copy_of(tensor, parts):
+    """Puts the copies of `_dense_parts(tensor)` together, the next of the iterator `parts`."""
+    if not _is_sparse(tensor):
+        return next(parts)
+    indices, values = next(parts), next(parts)
+    if values.device == tensor.device:
+        return tensor
+    return _sparse(indices, values, tensor, tensor.is_coalesced())
+
+
+def _broadcast_sparse(tensors, devices, buffer_size):
+    dense = [part for tensor in tensors for part in _dense_parts(tensor)]
+    rows = _collectives.broadcast_coalesced(dense, devices, buffer_size)
+    return [[_copy_of(tensor, parts) for tensor in tensors] for parts in map(iter, rows)]
+
+
+def _sum_sparse(inputs, destination):
+    indices = _collectives.gather([tensor._indices() for tensor in inputs], 1, destination)
+    values = _collectives.gather([tensor._values() for tensor in inputs], 0, destination)
+    return _sparse(indices, values, inputs[0], False)
 
 
 def broadcast(tensor, devices=None, *, out=None):
@@ -30,11 +79,16 @@ def broadcast(tensor, devices=None, *, out=None):
     Returns a tuple with one tensor per device, in order, or `out`. An entry equal to the source's device gives `tensor`
     itself. Tensors of `out` have the source's sizes and element type.
     """
-    _exactly_one("broadcast", devices, out)
-    if devices is not None:
-        return _collectives.broadcast(tensor, devices)
-    _collectives.broadcast_into(tensor, out)
-    return tuple(out)
+    if (devices is None) == (out is None):
+        given = "neither" if out is None else "both"
+        _refuse(f"broadcast: Exactly one of 'devices' and 'out' must be given, but {given} are")
+    if out is not None:
+        with _explained(_words.of_broadcast, tensor, out):
+            _collectives.broadcast_into(tensor, out)
+        return tuple(out)
+    if _is_sparse(tensor):
+        return tuple(row[0] for row in _broadcast_sparse([tensor], devices, _buffer_size))
+    return _collectives.broadcast(tensor, devices)
 
 
 def broadcast_coalesced(tensors, devices, buffer_size=_buffer_size):
@@ -42,7 +96,10 @@ def broadcast_coalesced(tensors, devices, buffer_size=_buffer_size):
 
     Returns a list for each device, with a tensor for each of `tensors`. `buffer_size` bounds staging memory in bytes.
     """
-    return _collectives.broadcast_coalesced(list(tensors), devices, buffer_size)
+    tensors = list(tensors)
+    if any(map(_is_sparse, tensors)):
+        return _broadcast_sparse(tensors, devices, buffer_size)
+    return _collectives.broadcast_coalesced(tensors, devices, buffer_size)
 
 
 def reduce_add(inputs, destination=None):
@@ -50,12 +107,20 @@ def reduce_add(inputs, destination=None):
 
     Returns a tensor on `destination`, the current device unless given. The bits depend on the inputs alone.
     """
+    if len(inputs) > 0 and _is_sparse(inputs[0]):
+        return _sum_sparse(inputs, destination)
     return _collectives.reduce(inputs, destination, None)
 
 
 def reduce_add_coalesced(inputs, destination=None, buffer_size=_buffer_size):
     """Sums each column of `inputs[device][tensor]` as one operation; returns a tuple of sums on `destination`."""
-    return _collectives.reduce_coalesced([list(row) for row in inputs], destination, buffer_size, None)
+    rows = [list(row) for row in inputs]
+    sparse = [index for index, tensor in enumerate(rows[0]) if _is_sparse(tensor)] if rows else []
+    dense = [[tensor for tensor in row if not _is_sparse(tensor)] for row in rows]
+    sums = list(_collectives.reduce_coalesced(dense, destination, buffer_size, None))
+    for index in sparse:
+        sums.insert(index, _sum_sparse([row[index] for row in rows], destination))
+    return tuple(sums)
 
 
 def scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=None):
@@ -65,13 +130,13 @@ def scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=
     stream for each output, or None, which takes the place of its device's current stream. Returns a tuple of chunks.
     """
     if out is None:
-        return _collectives.scatter(tensor, devices, chunk_sizes, dim, streams)
+        with _explained(_words.of_scatter, devices, chunk_sizes):
+            return _collectives.scatter(tensor, devices, chunk_sizes, dim, streams)
     for name, value in (("devices", devices), ("chunk_sizes", chunk_sizes)):
         if value is not None:
-            raise InvalidArgumentError(
-                f"scatter: '{name}' is {value!r}, expected None when 'out' is given", "invalid_argument"
-            )
-    _collectives.scatter_into(tensor, out, dim, streams)
+            _refuse(f"scatter: '{name}' must not be specified when 'out' is given, but got {value!r}")
+    with _explained(_words.of_scatter_into, tensor, out, dim):
+        _collectives.scatter_into(tensor, out, dim, streams)
     return tuple(out)
 
 
@@ -82,10 +147,10 @@ def gather(tensors, dim=0, destination=None, *, out=None):
     host, it is None. Returns the joined tensor.
     """
     if out is None:
-        return _collectives.gather(tensors, dim, destination)
+        with _explained(_words.of_gather, tensors, dim):
+            return _collectives.gather(tensors, dim, destination)
     if destination is not None:
-        raise InvalidArgumentError(
-            f"gather: 'destination' is {destination!r}, expected None when 'out' is given", "invalid_argument"
-        )
-    _collectives.gather_into(tensors, out, dim)
+        _refuse(f"gather: 'destination' must not be specified when 'out' is given, but got {destination!r}")
+    with _explained(_words.of_gather, tensors, dim):
+        _collectives.gather_into(tensors, out, dim)
     return out

@@ -58,7 +58,7 @@ class Comm(unittest.TestCase):
         tensor, other = tutti.ones([4], device=0), tutti.ones([3], device=1)
         for call, words in (
             (lambda: comm.broadcast(tensor), "'devices'"),
-            (lambda: comm.broadcast(tensor, [0], out=[tensor]), "both"),
+            (lambda: comm.broadcast(tensor, [0], out=[tensor]), "Exactly one"),
             (lambda: comm.broadcast(object(), [0]), "__dlpack__"),
             (lambda: comm.broadcast(tensor, [99]), "99"),
             (lambda: comm.reduce_add([tensor, other]), "inputs[1]"),
@@ -72,6 +72,37 @@ class Comm(unittest.TestCase):
                 call()
             self.assertIn(words, str(raised.exception))
             self.assertEqual(tutti.virtual_devices.operations_enqueued(), before)
+
+    def test_says_it_in_torchs_words(self):
+        x, y = tutti.ones([2, 5], device=0), tutti.ones([2, 5], device=1)
+        host, rows = tutti.ones([2, 5]), tutti.ones([1, 2, 5], device=1)
+        narrow = y.narrow(1, 1, 4)
+        for call, words in (
+            (lambda: comm.broadcast(x, (0, 1), out=[x, y]), r"Exactly one of 'devices' and 'out'"),
+            (lambda: comm.broadcast(x, out=[x, host]), "be CUDA tensors, but output tensor at index 1"),
+            (lambda: comm.broadcast(x, out=[x, rows]), r"same shape as the source .+ at index 1"),
+            (lambda: comm.scatter(x, [0, 0, 0], (1, 1)), "Expected devices and chunk_sizes to be of same length"),
+            (lambda: comm.scatter(x, (0, 1), out=[x, y]), "'devices' must not be specified"),
+            (lambda: comm.scatter(x, ()), "Expected at least one device to scatter to"),
+            (lambda: comm.scatter(x, out=[]), "Expected at least one output tensor to scatter to"),
+            (lambda: comm.scatter(x, dim=-2, out=[host]), "be CUDA tensors, but output tensor at index 0"),
+            (lambda: comm.scatter(x, out=[rows, y]), "Output tensor at index 0 has incorrect shape"),
+            (lambda: comm.scatter(x, dim=1, out=[y, narrow]), r"along scatter dim \d+ does not match"),
+            (lambda: comm.gather((x, y), destination="cpu", out=host), "'destination' must not be specified"),
+            (lambda: comm.gather(()), "Expected at least one tensor to gather from"),
+            (lambda: comm.gather((host, y)), "Expected all input tensors to be CUDA tensors, "),
+            (lambda: comm.gather((x, rows)), "Expected all input tensors to have the same number of dimensions"),
+            (lambda: comm.gather((x, narrow), dim=0), "Input tensor at index 1 has invalid shape"),
+        ):
+            with self.assertRaisesRegex(RuntimeError, words):
+                call()
+
+    def test_the_given_tensor_itself_is_the_result_on_its_device(self):
+        tensors = [tutti.ones([3], device=0), tutti.ones([0], device=0)]
+        self.assertIs(comm.broadcast(tensors[0], (0, 1))[0], tensors[0])
+        first, second = comm.broadcast_coalesced(tensors, (0, 1))
+        self.assertTrue(all(one is given for one, given in zip(first, tensors, strict=True)))
+        self.assertIsNot(second[0], tensors[0])
 
     def test_tells_the_plan(self):
         comm.broadcast(tutti.ones([4], device=0), [0, 1])

@@ -2,12 +2,14 @@
 """The backend "tutti" of torch.distributed on CPU tensors: every call, and training with the bits of one process."""
 
 import functools
+import inspect
 import os
 import unittest
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+import torch.nn.parallel.comm
 import tutti
 import tutti.testing
 
@@ -213,6 +215,28 @@ def train_until_lost(rank, ranks):
     except Exception as error:
         return str(error)
     return "trained"
+
+
+class Comm(unittest.TestCase):
+    def test_has_the_signatures_of_torch(self):
+        for name in ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather"):
+            ours = inspect.signature(getattr(tutti.comm, name))
+            theirs = inspect.signature(getattr(torch.nn.parallel.comm, name))
+            self.assertEqual(str(ours), str(theirs.replace(return_annotation=inspect.Signature.empty)), name)
+
+    def test_takes_tensors_of_torch_and_gives_them_back(self):
+        source = torch.arange(6.0).view(2, 3)
+        parts = tutti.comm.scatter(source, [0, 1], dim=1)
+        self.assertEqual([part.shape for part in parts], [(2, 2), (2, 1)])
+        out = torch.zeros(2, 3)
+        self.assertIs(tutti.comm.gather(parts, 1, out=out), out)
+        self.assertTrue(torch.equal(out, source))
+        with tutti.Communicator.local([0, 1]) as communicator:
+            sums = communicator.all_reduce([source, source.clone().requires_grad_()])
+            self.assertIsInstance(sums[1], torch.Tensor)
+            self.assertTrue(torch.equal(sums[1], 2 * source))
+            half = [source.to(torch.bfloat16)] * 2
+            self.assertEqual(communicator.all_gather(half)[0].dtype, torch.bfloat16)
 
 
 class Backend(unittest.TestCase):
