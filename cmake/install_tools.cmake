@@ -17,7 +17,7 @@ install(
   DESTINATION ${tutti_scripts}
   COMPONENT tools
 )
-install(FILES perf/compare/command.py perf/compare/programs.py DESTINATION ${tutti_scripts} COMPONENT tools)
+install(FILES perf/compare/command.py DESTINATION ${tutti_scripts} COMPONENT tools)
 install(DIRECTORY perf/compare/reporting DESTINATION ${tutti_scripts} COMPONENT tools PATTERN __pycache__ EXCLUDE)
 cmake_path(ABSOLUTE_PATH tutti_scripts BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_scripts_dir)
 cmake_path(RELATIVE_PATH tutti_scripts_dir BASE_DIRECTORY ${tutti_bindir})

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
 
-usage: perf/compare/compare_builds.py --base PROGRAM [--base-commit NAME] [--program PROGRAM] [-r RUNS] [-t TABLE]...
-                              [-b SIZE] [-e SIZE] [-f FACTOR] [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST]
+usage: perf/compare/compare_builds.py --base PROGRAM [--program PROGRAM] [-r RUNS] [-t TABLE]...
+                              [-b SIZE] [-e SIZE] [-f FACTOR] [-n RANKS] [--peer NAME] [--backend NAME]
                               [--tolerance PERCENT] [--out DIR]
 
 Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
@@ -25,9 +25,8 @@ import os
 import platform
 import sys
 
-from command import fail, must_take_files, write_files
+from command import document_of, fail, find_program, launcher, must_take_files, write_files
 from command import run as run_command
-from programs import commit_of_sources, document_of, find_program, launcher
 from reporting.builds import SCHEMA, beside_peer, comparisons_in, counts, is_slower, joined
 from reporting.markdown import row
 from reporting.series import format_size
@@ -54,7 +53,6 @@ def number(text):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, metavar="PROGRAM", help="tutti-perf of the build before")
-    parser.add_argument("--base-commit", metavar="NAME", help="of the build before, if it does not tell its own")
     parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
     parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
     parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
@@ -64,7 +62,6 @@ def arguments():
     parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks (default 2)")
     parser.add_argument("--peer", metavar="NAME", help="measured beside what is after, as tutti-perf takes it")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
-    parser.add_argument("--cpus", metavar="LIST", help="processors for both builds of one process, as of taskset")
     parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
     given = parser.parse_args()
@@ -75,8 +72,7 @@ def arguments():
 def run(given, programs, table, side):
     """One document of tutti-perf."""
     are_ranks, largest, further = TABLES[table]
-    words = ["taskset", "-c", given.cpus] if given.cpus and not are_ranks else []
-    words += launcher(given.n) if are_ranks else []
+    words = launcher(given.n) if are_ranks else []
     words += [programs[side], *OPERATIONS, "--backend", given.backend]
     words += ["-b", given.b, "-e", given.e or largest, "-f", given.f, *further]
     words += ["--peer", given.peer] if given.peer and side == "after" else []
@@ -118,13 +114,12 @@ def facts_of(given, measured):
     devices = [device["name"] for device in after["devices"]]
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        "before": f"commit {before.get('commit') or given.base_commit or 'unknown'}, tutti {before.get('version')}",
-        "after": f"commit {after.get('commit') or commit_of_sources()}, tutti {after.get('version')}",
+        "before": f"commit {before.get('commit') or 'unknown'}, tutti {before.get('version')}",
+        "after": f"commit {after.get('commit') or 'unknown'}, tutti {after.get('version')}",
         "devices": f"{len(devices)} x {devices[0]}",
         **{name: after.get(name) for name in ("driver", "cuda", "nccl", "peer")},
         "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
         "runs": f"{given.r} of each side, in turns",
-        "processors": given.cpus or "any",
     }
 
 

@@ -20,8 +20,7 @@ import statistics
 import subprocess
 import time
 
-from command import ResultFile, fail, run
-from programs import document_of, find_program
+from command import ResultFile, document_of, fail, find_program, run
 from reporting.markdown import row as line_of
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.

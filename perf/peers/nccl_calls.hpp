@@ -2,8 +2,8 @@
 #pragma once
 
 #include "perf/operations/operation.hpp"
-#include "perf/peers/nccl_communicators.hpp"
 #include "perf/peers/nccl_library.hpp"
+#include "perf/peers/nccl_memory.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/stream.hpp"
 

@@ -23,7 +23,81 @@ std::size_t whole_units(std::size_t bytes) {
   return (bytes + unit_of_pieces - 1) / unit_of_pieces * unit_of_pieces;
 }
 
+/// The first one that has kernels for averages in windows.
+constexpr int averages_in_windows = 23000;
+
+bool is_summed_in_windows(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16 ||
+         dtype == DType::complex64;
+}
+
+/// How many of a call's tensors go by kernels of windows; others go as in registered buffers.
+std::size_t tensors_by_windows(int version, const Operation& operation, const Case& what) {
+  if (operation.has_unequal_parts()) return 0;
+  const std::vector<TensorSpec> tensors = payload_tensors(what, operation.is_coalesced());
+  if (operation.is(Collective::all_gather)) return tensors.size();
+  if (!operation.is(Collective::all_reduce) && !operation.is(Collective::reduce_scatter)) return 0;
+  const bool averages = what.reduce_kind == ReduceKind::avg && version >= averages_in_windows;
+  if (what.reduce_kind != ReduceKind::sum && !averages) return 0;
+  return static_cast<std::size_t>(std::ranges::count_if(
+      tensors, [](const TensorSpec& tensor) { return is_summed_in_windows(*tensor.dtype); }));
+}
+
 }  // namespace
+
+void NcclCommunicators::make() {
+  const Members& members = session_.members();
+  ncclUniqueId id{};
+  if (session_.processes().rank() == 0) nccl_.check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+  session_.processes().broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  std::vector<ncclComm_t> made(session_.streams().size(), nullptr);
+  nccl_.check(nccl_.group_start(), "ncclGroupStart");
+  for (std::size_t local = 0; local < made.size(); ++local) {
+    const DeviceGuard guard(session_.streams()[local].device());
+    nccl_.check(nccl_.init_rank(&made[local], members.count, id, members.number_of(local)),
+                "ncclCommInitRank");
+  }
+  nccl_.check(nccl_.group_end(), "ncclGroupEnd");
+  communicators_ = std::move(made);
+}
+
+void NcclCommunicators::end() noexcept {
+  for (const Premultiplied& made : premultiplied_)
+    static_cast<void>(nccl_.destroy_operation(made.operation, communicators_[made.local]));
+  premultiplied_.clear();
+  for (ncclComm_t communicator : communicators_) static_cast<void>(nccl_.destroy(communicator));
+  communicators_.clear();
+  sends_ = false;
+}
+
+void NcclCommunicators::abandon() noexcept {
+  premultiplied_.clear();
+  for (ncclComm_t communicator : communicators_) static_cast<void>(nccl_.abort(communicator));
+  communicators_.clear();
+  sends_ = false;
+}
+
+bool NcclCommunicators::can_make(NcclCallKind kind) const {
+  return kind == NcclCallKind::messages || !sends_ || !loses_addresses_after_messages(nccl_.version());
+}
+
+void NcclCommunicators::expect(NcclCallKind kind) noexcept {
+  sends_ = sends_ || kind == NcclCallKind::messages;
+}
+
+ncclRedOp_t NcclCommunicators::premultiplied_sum(std::size_t local, ncclDataType_t type,
+                                                 std::span<const std::byte> factor) {
+  const auto known = std::ranges::find_if(
+      premultiplied_, [&](const Premultiplied& made) { return made.local == local && made.type == type; });
+  if (known != premultiplied_.end()) return known->operation;
+  std::vector<std::byte> element(factor.begin(), factor.end());  // NCCL takes it from what may change
+  ncclRedOp_t operation = ncclSum;
+  nccl_.check(nccl_.create_premul_sum(&operation, element.data(), type, ncclScalarHostImmediate,
+                                      communicators_[local]),
+              "ncclRedOpCreatePreMulSum");
+  premultiplied_.push_back({local, type, operation});
+  return operation;
+}
 
 NcclMemory::NcclMemory(Kind kind, const NcclLibrary& nccl, const Session& session,
                        NcclCommunicators& communicators, IsOnDevice is_on_device)
@@ -196,6 +270,21 @@ Tensor NcclMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std
   std::byte* const memory = static_cast<std::byte*>(piece.memory) + set_ * bytes_of_set_ + piece.used;
   piece.used += taken;
   return Tensor(TensorView(memory, dtype, sizes, session_.members().local[local]));
+}
+
+bool loses_addresses_after_messages(int version) {
+  return version >= 22300 && version < 22900;
+}
+
+std::string defect_of_windows(int version, const Operation& operation, const Case& what) {
+  const std::size_t tensors = tensors_by_windows(version, operation, what);
+  if (version >= 22800 && version < 22807 && tensors > 1)
+    return "NCCL 2.28 before 2.28.7 mixes up the calls of a group in symmetric windows";
+  // No version is known in which it has them.
+  if (version >= averages_in_windows && tensors > 0 && what.reduce_kind == ReduceKind::avg &&
+      operation.is(Collective::all_reduce))
+    return "NCCL 2.30 and later has no kernel for averages of all_reduce in symmetric windows";
+  return "";
 }
 
 }  // namespace tutti::perf

@@ -2,16 +2,70 @@
 #pragma once
 
 #include "perf/operations/case.hpp"
-#include "perf/peers/nccl_communicators.hpp"
+#include "perf/operations/operation.hpp"
 #include "perf/peers/nccl_library.hpp"
 #include "perf/session/session.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace tutti::perf {
+
+/// The kind of NCCL calls that an operation needs.
+enum class NcclCallKind : std::uint8_t {
+  messages,  ///< ncclSend and ncclRecv
+  collective,
+};
+
+/// NCCL's communicators of a session's local members, together with those of all ranks. Each mode of calling
+/// NCCL has communicators of its own, so that the memory that NCCL remembers, and a failed registration,
+/// affect only them.
+class NcclCommunicators {
+ public:
+  NcclCommunicators(const NcclLibrary& nccl, const Session& session) : nccl_(nccl), session_(session) {}
+  NcclCommunicators(const NcclCommunicators&) = delete;
+  NcclCommunicators& operator=(const NcclCommunicators&) = delete;
+  ~NcclCommunicators() { end(); }
+
+  /// Makes the communicators; there must be none. Collective: all ranks make theirs. Throws
+  /// Error(transport_failure).
+  void make();
+  /// Destroys the communicators, and with them all that NCCL knows of memory, by registration or in a graph.
+  /// No graph with their calls may be left, and all ranks end theirs. Does nothing if there are none.
+  void end() noexcept;
+  /// Destroys the communicators after NCCL has failed in them.
+  void abandon() noexcept;
+
+  /// Returns true if the communicators can make such calls after those that `expect` has announced, in the
+  /// memory that they know.
+  [[nodiscard]] bool can_make(NcclCallKind kind) const;
+  /// Announces such calls. The communicators must exist.
+  void expect(NcclCallKind kind) noexcept;
+  [[nodiscard]] bool are_made() const noexcept { return !communicators_.empty(); }
+  [[nodiscard]] ncclComm_t operator[](std::size_t local) const { return communicators_[local]; }
+  /// Returns NCCL's operation that multiplies by the element of `type` at `factor`, then sums. The factor is
+  /// the same in every call.
+  [[nodiscard]] ncclRedOp_t premultiplied_sum(std::size_t local, ncclDataType_t type,
+                                              std::span<const std::byte> factor);
+
+ private:
+  /// A reduction that has been made for one communicator and element type, as NCCL requires.
+  struct Premultiplied {
+    std::size_t local;
+    ncclDataType_t type;
+    ncclRedOp_t operation;
+  };
+
+  const NcclLibrary& nccl_;
+  const Session& session_;
+  std::vector<ncclComm_t> communicators_;
+  std::vector<Premultiplied> premultiplied_;
+  bool sends_ = false;  ///< messages have been expected
+};
 
 /// Memory from NCCL for the operands of its calls, registered with its communicators: one piece for each
 /// local member, of the same size on all members of all ranks, so that tensors made in the same order have
@@ -84,5 +138,15 @@ class NcclMemory final : public OperandMemory {
   std::size_t bytes_of_set_ = 0;  ///< the stride of sets
   std::size_t set_ = 0;
 };
+
+// Defects of NCCL versions in registered memory, according to their sources and release notes, which are
+// avoided. Versions are numbers of ncclGetVersion: 22803 is 2.28.3.
+
+/// Returns true if a collective loses the addresses of memory that messages (ncclSend, ncclRecv) used first:
+/// it takes other members' memory to be at address 0, and so writes out of bounds or waits for ever.
+[[nodiscard]] bool loses_addresses_after_messages(int version);
+
+/// Returns why calls of the operation must not be made in symmetric windows; empty if they may.
+[[nodiscard]] std::string defect_of_windows(int version, const Operation& operation, const Case& what);
 
 }  // namespace tutti::perf

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/cases.hpp"
 #include "perf/peers/nccl_calls.hpp"
-#include "perf/peers/nccl_defects.hpp"
 #include "perf/peers/nccl_memory.hpp"
 #include "perf/peers/peer.hpp"
 #include "perf/processes/failure.hpp"

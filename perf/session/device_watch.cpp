@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/session/device_watch.hpp"
 
-#include "perf/processes/over_ranks.hpp"
+#include "perf/session/timing.hpp"
 #include "tutti/error.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/peers/nccl_defects.hpp"
+#include "perf/peers/nccl_memory.hpp"
 
 #include <string>
 #include <string_view>
