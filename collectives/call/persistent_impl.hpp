@@ -5,6 +5,7 @@
 #include "tutti/persistent.hpp"
 #include "tutti/stream.hpp"
 
+#include <functional>
 #include <string>
 
 namespace tutti {
@@ -22,6 +23,8 @@ class PersistentCollective::Impl {
   [[nodiscard]] virtual int home_device() const noexcept = 0;
   [[nodiscard]] virtual std::string explain() const = 0;
   [[nodiscard]] virtual PlanSummary summary() const = 0;
+  /// Returns the calls of a communicator that are bound; empty for other collectives.
+  [[nodiscard]] virtual std::function<void()> calls() const { return nullptr; }
 };
 
 }  // namespace tutti

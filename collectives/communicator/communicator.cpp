@@ -28,12 +28,6 @@ using collectives::LinkCall;
 using collectives::Name;
 using collectives::TeamCall;
 using collectives::TeamContext;
-using transport::team::Team;
-
-std::optional<int> multiprocessors_of(const Team::Settings& settings) {
-  if (settings.most_multiprocessors == backend::all_multiprocessors) return std::nullopt;
-  return static_cast<int>(settings.most_multiprocessors);
-}
 
 }  // namespace
 
@@ -127,16 +121,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   std::vector<std::uint64_t> starts;
   for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
   transport::team::TeamExchange part(context.team(), sequence, std::move(ranks), std::move(starts));
-  const Team::Settings& settings = context.team().settings();
-  const bool is_open = settings.transport_source == TransportSource::environment;
-  const CommunicatorOptions options{.devices = context.devices(),
-                                    .timeout = settings.timeout,
-                                    .patience = settings.patience,
-                                    .window_bytes = settings.window_bytes,
-                                    .transport = is_open ? TransportKind::automatic : settings.transport,
-                                    .determinism = settings.determinism,
-                                    .multiprocessors = multiprocessors_of(settings)};
-  return Communicator(std::make_unique<Impl>(part, options, true));
+  return Communicator(std::make_unique<Impl>(part, impl_->options(), true));
 }
 
 PlanSummary Communicator::last_plan() const {

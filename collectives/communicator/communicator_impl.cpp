@@ -52,6 +52,14 @@ std::chrono::milliseconds longest_wait_of(Team& team) {
   return std::max(team.settings().timeout, team.waiting().patience().longest());
 }
 
+/// Polls until the condition holds, or the time has come. Returns whether it holds.
+template <class Condition>
+bool wait_until(std::chrono::steady_clock::time_point end, const Condition& holds) {
+  while (!holds() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return holds();
+}
+
 /// Until the process ends, as others than this process or thread still use it.
 void keep(std::unique_ptr<TeamContext> context) {
   static std::mutex mutex;
@@ -169,10 +177,6 @@ bool CommunicatorCollectives::Impl::end_work_of_calls() {
   constexpr std::chrono::seconds least_patience{1};
   Team& team = context->team();
   const auto deadline = Clock::now() + longest_wait_of(team);
-  const auto wait_until = [](Clock::time_point end, const auto& holds) {
-    while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    return holds();
-  };
   const auto has_passed = [this] { return context->launcher().has_passed(); };
   context->launcher().mark();
   static_cast<void>(
@@ -191,6 +195,20 @@ bool CommunicatorCollectives::Impl::end_work_of_calls() {
   }
   if (is_over && context->launcher().has_captured()) end_launches();
   return is_over;
+}
+
+void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longest) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds moment{1};
+  Team& team = context->team();
+  if (!team.abort().is_set()) {
+    const auto is_settled = [&team] { return team.progress().is_idle() || team.abort().is_set(); };
+    static_cast<void>(wait_until(Clock::now() + longest, is_settled));
+  }
+  if (!team.abort().is_set()) return;
+  context->launcher().mark();
+  if (wait_until(Clock::now() + moment, [this] { return context->launcher().has_passed(); })) take_failures();
+  team.take_ends();
 }
 
 void CommunicatorCollectives::Impl::end_launches() {
@@ -241,6 +259,20 @@ void CommunicatorCollectives::Impl::take_failures() {
         log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
     }
   }
+}
+
+CommunicatorOptions CommunicatorCollectives::Impl::options() const {
+  const Team::Settings& settings = context->team().settings();
+  const bool is_open = settings.transport_source == TransportSource::environment;
+  const bool is_limited = settings.most_multiprocessors != backend::all_multiprocessors;
+  CommunicatorOptions options{.devices = context->devices(),
+                              .timeout = settings.timeout,
+                              .patience = settings.patience,
+                              .window_bytes = settings.window_bytes,
+                              .transport = is_open ? TransportKind::automatic : settings.transport,
+                              .determinism = settings.determinism};
+  if (is_limited) options.multiprocessors = static_cast<int>(settings.most_multiprocessors);
+  return options;
 }
 
 Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions& options) {

@@ -6,6 +6,7 @@
 #include "transport/team/team.hpp"
 #include "tutti/communicator.hpp"
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,13 @@ class CommunicatorCollectives::Impl {
 
   /// Returns true in a forked child, which has none of the threads; the team is its parent's.
   [[nodiscard]] bool is_forked_off() const noexcept { return fork_mark_.is_in_child(); }
+
+  /// Returns the options with which it was made, for another one like it.
+  [[nodiscard]] CommunicatorOptions options() const;
+  /// Before ranks go on as another communicator: if this one runs, waits for its calls, for `longest` at
+  /// most. If it has ended, waits a moment for what is left of them on the streams, and takes the failures of
+  /// this: the caller knows. The lock of the team's calls must be held.
+  void settle_calls(std::chrono::milliseconds longest);
 
   std::unique_ptr<collectives::TeamContext> context;
 

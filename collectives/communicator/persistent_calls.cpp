@@ -96,23 +96,38 @@ class LeasedStreams {
 
 class BoundCalls : public PersistentCollective::Impl {
  public:
-  explicit BoundCalls(TeamContext& context) : context_(context) {}
+  BoundCalls(TeamContext& context, std::function<void()> calls)
+      : runtime_(context.runtime()),
+        context_(context.watch()),
+        home_device_(context.devices().front().index()),
+        calls_(std::make_shared<const std::function<void()>>(std::move(calls))) {}
 
-  [[nodiscard]] int home_device() const noexcept override { return context_.devices().front().index(); }
+  [[nodiscard]] int home_device() const noexcept override { return home_device_; }
   [[nodiscard]] PlanSummary summary() const override { return summary_; }
+  [[nodiscard]] std::function<void()> calls() const override { return *calls_; }
 
  protected:
-  [[nodiscard]] TeamContext& context() const noexcept { return context_; }
+  /// Returns the state of the communicator, which the caller lets live meanwhile. Throws
+  /// Error(invalid_argument) if it is gone.
+  [[nodiscard]] TeamContext& context() const {
+    if (const auto context = context_.lock()) return *context;
+    throw Error(
+        ErrorCode::invalid_argument,
+        "PersistentCollective::launch: the communicator of the bound calls is gone, expected one that "
+        "they are bound to (see rebind)");
+  }
+  [[nodiscard]] const std::shared_ptr<const std::function<void()>>& kept() const noexcept { return calls_; }
   /// Stores the summary of the communicator's latest call.
   void learn_summary() {
-    const std::lock_guard lock(context_.team().calls().mutex());
-    summary_ = context_.last_plan();
-    const collectives::Request& request = context_.scratch().request;  // until the next call begins
+    TeamContext& context = this->context();
+    const std::lock_guard lock(context.team().calls().mutex());
+    summary_ = context.last_plan();
+    const collectives::Request& request = context.scratch().request;  // until the next call begins
     name_ = request.name.empty() ? "messages" : request.name;
     bytes_ = request.bytes();
   }
   [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {
-    return {.runtime = &context_.runtime(),
+    return {.runtime = &runtime_,
             .name = name_,
             .bytes = bytes_,
             .plan = summary_,
@@ -126,7 +141,10 @@ class BoundCalls : public PersistentCollective::Impl {
   }
 
  private:
-  TeamContext& context_;
+  Runtime& runtime_;
+  const std::weak_ptr<TeamContext> context_;
+  const int home_device_;
+  const std::shared_ptr<const std::function<void()>> calls_;
   // Of the last call.
   PlanSummary summary_;
   std::string_view name_;
@@ -137,16 +155,17 @@ class BoundCalls : public PersistentCollective::Impl {
 class RecordedCalls final : public BoundCalls {
  public:
   RecordedCalls(TeamContext& context, std::function<void()> calls)
-      : BoundCalls(context), graph_(record(context, std::move(calls))) {
+      : BoundCalls(context, std::move(calls)), graph_(record(context, kept())) {
     learn_summary();
   }
 
   void launch(const Stream& stream) override {
-    transport::team::Team& team = context().require_own_process().team();
-    transport::team::RoundLauncher& launcher = context().launcher();
+    TeamContext& context = this->context().require_own_process();
+    transport::team::Team& team = context.team();
+    transport::team::RoundLauncher& launcher = context.launcher();
     const std::lock_guard lock(team.calls().mutex());
     // The graph comes from this stream and goes back to it, for all members.
-    queues_.assign(context().devices().size(), StreamAccess::ref(stream));
+    queues_.assign(context.devices().size(), StreamAccess::ref(stream));
     const watching::CallRange range([this] { return watched(queues_); });
     try {
       launcher.begin(queues_);
@@ -165,17 +184,16 @@ class RecordedCalls final : public BoundCalls {
   [[nodiscard]] std::string explain() const override { return explain_as("recorded as one graph"); }
 
  private:
-  static Graph record(TeamContext& context, std::function<void()> calls) {
+  static Graph record(TeamContext& context, const std::shared_ptr<const std::function<void()>>& calls) {
     const LeasedStreams leased(context.runtime(), context.devices());
-    const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
     const CaptureGate::Capture begun(context.runtime().part<CaptureGate>());
     return Graph::capture(leased.streams(), [&] {
       const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
       const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));
-      (*kept)();
+      (*calls)();
       // What they hold may be used by other work of theirs than calls.
       context.runtime().part<GraphCaptures>().retain(first,
-                                                     std::const_pointer_cast<std::function<void()>>(kept));
+                                                     std::const_pointer_cast<std::function<void()>>(calls));
     });
   }
 
@@ -186,21 +204,21 @@ class RecordedCalls final : public BoundCalls {
 /// By the host, each time.
 class RepeatedCalls final : public BoundCalls {
  public:
-  RepeatedCalls(TeamContext& context, std::function<void()> calls)
-      : BoundCalls(context), calls_(std::move(calls)) {
+  RepeatedCalls(TeamContext& context, std::function<void()> calls) : BoundCalls(context, std::move(calls)) {
     for (const Device device : context.devices()) streams_.emplace_back(device);
   }
 
   void launch(const Stream& stream) override {
-    transport::team::Team& team = context().require_own_process().team();
+    TeamContext& context = this->context().require_own_process();
+    transport::team::Team& team = context.team();
     const auto come_back = [&] {
       for (const Stream& own : streams_) stream.wait_stream(own);
     };
-    const collectives::BoundCallsScope binding(context(), 0);
+    const collectives::BoundCallsScope binding(context, 0);
     try {
       for (const Stream& own : streams_) own.wait_stream(stream);
       const CurrentStreams current(streams_);
-      calls_();
+      (*kept())();
       come_back();
     } catch (...) {
       const backend::Escaped escaped = backend::Escaped::current();
@@ -222,19 +240,31 @@ class RepeatedCalls final : public BoundCalls {
   [[nodiscard]] std::string explain() const override { return explain_as("made anew by each launch"); }
 
  private:
-  std::function<void()> calls_;
   std::vector<Stream> streams_;  ///< one of each local member's device
 };
+
+std::unique_ptr<PersistentCollective::Impl> bind(TeamContext& context, std::function<void()> calls) {
+  if (context.require_own_process().team().membership().spans_hosts())
+    return std::make_unique<RepeatedCalls>(context, std::move(calls));
+  return std::make_unique<RecordedCalls>(context, std::move(calls));
+}
 
 }  // namespace
 
 PersistentCollective Communicator::persistent(std::function<void()> calls) {
   if (calls == nullptr)
     throw Error(ErrorCode::invalid_argument, "Communicator::persistent: calls is empty, expected a function");
-  TeamContext& context = impl().context->require_own_process();
-  if (context.team().membership().spans_hosts())
-    return PersistentCollective(std::make_unique<RepeatedCalls>(context, std::move(calls)));
-  return PersistentCollective(std::make_unique<RecordedCalls>(context, std::move(calls)));
+  return PersistentCollective(bind(*impl().context, std::move(calls)));
+}
+
+void PersistentCollective::rebind(Communicator& communicator) {
+  std::function<void()> calls = impl_->calls();
+  if (calls == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "PersistentCollective::rebind: this is a collective of one process, expected calls of a "
+                "communicator");
+  }
+  impl_ = bind(CommunicatorAccess::context(communicator), std::move(calls));
 }
 
 }  // namespace tutti

@@ -70,6 +70,8 @@ class TeamContext {
   void require_unbounded(const Arguments& arguments) const;
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
+  /// Returns a reference that tells whether the context still exists.
+  [[nodiscard]] std::weak_ptr<TeamContext> watch() const noexcept { return self_; }
   /// Returns the devices of the local members.
   [[nodiscard]] const std::vector<Device>& devices() const noexcept { return devices_; }
   [[nodiscard]] transport::team::Team& team() noexcept { return team_; }
@@ -127,6 +129,7 @@ class TeamContext {
   TeamScratch scratch_;
   std::vector<std::weak_ptr<transport::team::SymmetricAllocation>> symmetric_;
   std::uint64_t number_ = watching::number_team();
+  const std::shared_ptr<TeamContext> self_{this, [](TeamContext*) {}};
 };
 
 }  // namespace tutti::collectives

@@ -10,6 +10,7 @@
 #include "tutti/message.hpp"
 #include "tutti/patience.hpp"
 #include "tutti/persistent.hpp"
+#include "tutti/shrink_options.hpp"
 
 #include <functional>
 #include <memory>
@@ -286,6 +287,42 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// call, then like the constructor, and throws as these do; queued work need not be complete. Throws
   /// Error(unsupported) in a capture.
   [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
+
+  /// Makes a communicator of the ranks that are left, in their old order, with their devices and this
+  /// communicator's options: after an end, whatever the reason, or to go on without some ranks
+  /// (`options.leaving`). Collective: all ranks that are left call it. Returns an empty communicator to a
+  /// rank that leaves.
+  ///
+  ///     try {
+  ///       step(communicator);
+  ///     } catch (const tutti::Error&) {
+  ///       communicator = communicator.shrink();
+  ///     }
+  ///
+  /// The ranks agree on who is left through the host memory that they share, which outlives all of them: no
+  /// exchange and no rank in particular is needed. A rank counts as lost if its process has ended, if it has
+  /// destroyed this communicator, or if it gives no sign of life for the communicator's `timeout`. If further
+  /// ranks are lost meanwhile, the others agree again. Either all ranks of the new communicator return it, or
+  /// none does; there is never a second group of survivors. Ranks that are alive are waited for
+  /// (`options.timeout`); `options.late` says what happens if they do not come.
+  ///
+  /// If this communicator still runs, it waits for its rank's calls first, for `options.timeout` at most;
+  /// then it ends on all ranks, with Error(aborted). Destroy it soon, as above, to free its windows. Tensors,
+  /// registered memory, streams and random number generators stay as they are. Calls that were under way are
+  /// over, and their outputs undefined: a stopped rank that was left out may still write to these outputs
+  /// when it is resumed. Graphs and bound calls belong to the communicator that has ended: capture them
+  /// again, and bind by `PersistentCollective::rebind`.
+  ///
+  /// Waits on the host. Throws, on all ranks that have called it,
+  ///  - timeout, if a rank that is alive does not come in time, naming it, unless late ranks are left out;
+  ///  - invalid_argument, if ranks give different `leaving` or `late`;
+  ///  - what the constructor throws, if the ranks that are left cannot make a communicator;
+  /// and on one rank
+  ///  - timeout, if the others have gone on without it;
+  ///  - invalid_argument for bad arguments, or if it has returned a communicator before: shrink that one;
+  ///  - unsupported, if the ranks are on several hosts, or in a capture.
+  /// After an error on all ranks, they may call it again. Cost: that of making a communicator.
+  [[nodiscard]] Communicator shrink(const ShrinkOptions& options = {});
 
   /// Returns the plan of this process's last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;

@@ -12,6 +12,8 @@
 
 namespace tutti {
 
+class Communicator;
+
 /// A persistent collective, as in MPI-4: it is bound to its buffers once and launched many times. It is one
 /// instantiated graph that spans the devices. `Communicator::persistent` binds calls of a communicator in the
 /// same way; between hosts, each launch makes the calls anew.
@@ -41,6 +43,13 @@ class TUTTI_EXPORT PersistentCollective {
   void launch(const Stream& stream);
   /// Enqueues one run on the current stream of `home_device()`.
   void launch();
+  /// Binds calls of a communicator again, after that has ended: runs the function that
+  /// `Communicator::persistent` was given, whose calls must now be calls of `communicator`, on which this is
+  /// a call of `persistent`. So that this works, the function refers to the variable into which the
+  /// survivors' communicator has been moved (`communicator = communicator.shrink()`). The communicator before
+  /// may be gone. If it throws, nothing has changed. Throws Error(invalid_argument) for other collectives,
+  /// and what `Communicator::persistent` throws.
+  void rebind(Communicator& communicator);
   /// Returns the root's device; if the root is host memory, the first device that takes part; if the lists
   /// hold no tensors, the device that was current when the object was made. For calls of a communicator,
   /// returns the first local member's device.

@@ -165,6 +165,10 @@ void Team::start() {
   if (progress_.asks_devices()) ended_calls_.start();
 }
 
+void Team::take_ends() noexcept {
+  for (const int device : membership_.devices()) ended_calls_.drop_end(device);
+}
+
 void Team::end() noexcept {
   ended_calls_.stop();
   live_teams_->remove(calls_);

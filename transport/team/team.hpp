@@ -47,6 +47,7 @@ class Team {
   /// have not closed by then are freed later.
   ~Team() { end(); }
 
+  [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
   /// Returns the processes of the other ranks of this host, by rank; none for others.
@@ -56,11 +57,14 @@ class Team {
   [[nodiscard]] Abort& abort() noexcept { return abort_; }
   [[nodiscard]] const Abort& abort() const noexcept { return abort_; }
   [[nodiscard]] Progress& progress() noexcept { return progress_; }
+  [[nodiscard]] const FailureDetector& failure_detector() const noexcept { return failure_detector_; }
   [[nodiscard]] const FlightRecord& flight_record() const noexcept { return record_; }
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
   [[nodiscard]] CallLog& calls() noexcept { return calls_; }
   [[nodiscard]] Links& links() noexcept { return links_; }
   [[nodiscard]] Watchdog& watch() noexcept { return watchdog_; }
+  /// Drops what waits for local devices would tell of the team's end, as somebody has been told.
+  void take_ends() noexcept;
   [[nodiscard]] const Windows& windows() const noexcept { return windows_; }
   /// Returns nullptr where members do not reach one another's memory.
   [[nodiscard]] Registrations* registrations() noexcept {

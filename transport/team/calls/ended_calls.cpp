@@ -6,10 +6,14 @@
 
 namespace tutti::transport::team {
 
+std::size_t EndedCalls::local_of(int device) const noexcept {
+  const std::vector<int>& devices = membership_.devices();
+  return static_cast<std::size_t>(std::ranges::find(devices, device) - devices.begin());
+}
+
 std::optional<Error> EndedCalls::take_end(int device) {
   if (!abort_.is_set()) return std::nullopt;
-  const std::vector<int>& devices = membership_.devices();
-  const auto local = static_cast<std::size_t>(std::ranges::find(devices, device) - devices.begin());
+  const std::size_t local = local_of(device);
   if (has_told_[local]) return std::nullopt;
   static_cast<void>(progress_.is_idle());  // looks
   // A call that was not queued as a whole has failed, and has said so. Of replays nobody knows.

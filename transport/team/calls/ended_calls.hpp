@@ -10,6 +10,7 @@
 #include "tutti/error.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -35,8 +36,12 @@ class EndedCalls final : public EndedWork::Source {
   void stop() noexcept { runtime_.part<EndedWork>().remove(*this); }
 
   [[nodiscard]] std::optional<Error> take_end(int device) override;
+  /// Counts the end as told to those who wait for the device.
+  void drop_end(int device) noexcept { has_told_[local_of(device)].store(true); }
 
  private:
+  [[nodiscard]] std::size_t local_of(int device) const noexcept;
+
   Runtime& runtime_;
   const Membership& membership_;
   const CallLog& calls_;

@@ -48,6 +48,8 @@ void Watchdog::set_abort_handler(std::function<void()> handler) {
 void Watchdog::run(SuspensionDetector pauses) {
   std::unique_lock lock(mutex_);
   while (!stops_.wait_for(lock, watch_period, [this] { return is_stopping_; })) {
+    // Also after the end: ranks that go on as another team ask who is still alive.
+    state_.status(membership_.rank()).watched_at.store(RankStatus::now());
     try {
       if (!abort_.is_set()) {
         look_around(pauses);
@@ -62,8 +64,7 @@ void Watchdog::run(SuspensionDetector pauses) {
 }
 
 void Watchdog::look_around(SuspensionDetector& pauses) {
-  RankStatus& status = state_.status(membership_.rank());
-  status.watched_at.store(RankStatus::now());
+  const RankStatus& status = state_.status(membership_.rank());
   const bool may_judge = pauses.may_judge(SuspensionDetector::Clock::now());
   waiting_.look_for_lost_ranks();
   // If devices are polled, the polling thread looks at the marks, as that may take long.

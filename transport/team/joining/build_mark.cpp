@@ -11,6 +11,7 @@
 #include "transport/team/shared/rank_status.hpp"
 #include "transport/team/shared/registration_tables.hpp"
 #include "transport/team/shared/signature.hpp"
+#include "transport/team/shared/survivor_board.hpp"
 #include "tutti/error.hpp"
 #include "tutti/version.hpp"
 
@@ -36,9 +37,10 @@ constexpr std::uint64_t meaning = 8;
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
       mixed_sizes<RankStatus, RankStatus::Entry, FirstCalls, Mailbox, LinkLog, RegistrationTable,
-                  RegistrationTable::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
-                  backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout, backend::LinkLabel,
-                  backend::TeamRecord, backend::MemoryHandle, SharedMemory::Handle>(meaning);
+                  RegistrationTable::Entry, RegistrationView, ShrinkSlot, Signature, Note,
+                  backend::SharedFlag, backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout,
+                  backend::LinkLabel, backend::TeamRecord, backend::MemoryHandle, SharedMemory::Handle>(
+          meaning);
   for (const std::size_t number :
        {LinkLog::history, std::size_t{backend::TeamWindowLayout::link_slots},
         std::size_t{backend::TeamWindowLayout::smallest_link_piece},

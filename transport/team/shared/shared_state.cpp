@@ -3,6 +3,7 @@
 
 #include "base/rounding.hpp"
 
+#include <atomic>
 #include <new>
 #include <utility>
 
@@ -27,6 +28,11 @@ SharedState::SharedState(std::byte* memory, const Shape& shape) {
   passed_ = place<backend::SharedFlag>(memory, shape.members);
   records_ = place<backend::TeamRecord>(memory, shape.members);
   mailboxes_ = place<Mailbox>(memory, 2 * shape.ranks);
+  survivors_.word = place<std::atomic<std::uint64_t>>(memory, 1).data();
+  survivors_.slots = place<ShrinkSlot>(memory, shape.ranks);
+  survivors_.mailboxes = place<Mailbox>(memory, shape.ranks);
+  survivors_.sets = place<std::atomic<std::uint64_t>>(
+      memory, shape.ranks * SurvivorBoard::set_count * SurvivorBoard::words_of_set(shape.ranks));
   link_logs_ = place<LinkLog>(memory, shape.has_links ? 2 * shape.members * shape.members : 0);
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;
   registrations_ = place<RegistrationTable>(memory, registering);

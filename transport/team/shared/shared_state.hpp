@@ -7,6 +7,7 @@
 #include "transport/team/shared/membership.hpp"
 #include "transport/team/shared/rank_status.hpp"
 #include "transport/team/shared/registration_tables.hpp"
+#include "transport/team/shared/survivor_board.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +19,9 @@ namespace tutti::transport::team {
 
 /// Locates the structures that the ranks of a team share, in memory that all ranks of a host map. They are an
 /// abort word with a reason of each rank, a status and two mailboxes of each rank, the calls of those who
-/// come first, and two flags and a record of each member; with links, the logs of both ends of each; and
-/// where members may read one another's memory, the ranks' registration tables. Every host has such memory,
-/// laid out alike; the parts of ranks on other hosts are mirrors.
+/// come first, two flags and a record of each member, and the board on which survivors agree; with links, the
+/// logs of both ends of each; and where members may read one another's memory, the ranks' registration
+/// tables. Every host has such memory, laid out alike; the parts of ranks on other hosts are mirrors.
 ///
 /// A view: it owns nothing, and is copied freely. A team starts with zero-filled memory.
 class SharedState {
@@ -62,6 +63,9 @@ class SharedState {
   /// Returns the tables as the local rank uses them, if the shape has registrations.
   [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
 
+  /// Returns the structures by which the ranks of this host agree on who survives the team.
+  [[nodiscard]] const SurvivorBoard& survivors() const noexcept { return survivors_; }
+
   /// Describes what the rank has made last: its call `last_call`, or a message after it.
   [[nodiscard]] std::string last_in_words(std::size_t rank, std::uint64_t last_call) const;
   [[nodiscard]] std::string last_in_words(std::size_t rank) const {
@@ -82,6 +86,7 @@ class SharedState {
   std::span<backend::SharedFlag> passed_;
   std::span<backend::TeamRecord> records_;
   std::span<Mailbox> mailboxes_;
+  SurvivorBoard survivors_;
   std::span<LinkLog> link_logs_;
   std::span<RegistrationTable> registrations_;
   std::span<RegistrationView> views_;

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/thread.hpp"
+#include "transport/team/lateness/suspension_detector.hpp"
+#include "transport/team/shared/survivor_board.hpp"
+#include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::transport::team {
+
+/// What a rank wants of the agreement; the same on all ranks, except for the time.
+struct ShrinkWish {
+  std::vector<std::size_t> leaving;     ///< ranks that do not go on, in ascending order
+  bool leaves_out_late = false;         ///< goes on without ranks that are late, instead of failing
+  std::chrono::milliseconds timeout{};  ///< longest wait for ranks that are alive
+};
+
+/// What the agreement learns of the ranks' team, and does to it.
+struct ShrinkingTeam {
+  /// Returns true if the rank's process has ended, or it has left, or, if `may_judge`, gives no sign of life.
+  std::function<bool(std::size_t rank, bool may_judge)> is_lost;
+  /// Ends the team for this reason, if it still runs.
+  std::function<void(const std::string& reason)> end;
+  /// Lets other work of this rank go on. Called again and again while it waits.
+  std::function<void()> wait_elsewhere;
+  std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
+};
+
+/// Lets the ranks of a team on one host agree on who survives it, through the memory that they share, and
+/// form a team of these. Neither a rank that is lost nor an exchange is needed.
+///
+/// It is a non-blocking atomic commitment (Skeen 1981) in shared memory, where compare-and-swap decides: no
+/// rank coordinates, so no loss blocks the others. In a round, ranks arrive; when nobody is missing any more,
+/// any of them proposes those who have arrived and seals the proposal. These make their communicator, and
+/// when all have it, any of them commits the round. If one is lost before that, any of them opens the next
+/// round instead. Of these two steps one succeeds, so either all survivors have the communicator or none has.
+class SurvivorAgreement {
+ public:
+  /// For this rank, `self`. The wish must outlive it.
+  SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team, const ShrinkWish& wish);
+  SurvivorAgreement(const SurvivorAgreement&) = delete;
+  SurvivorAgreement& operator=(const SurvivorAgreement&) = delete;
+  ~SurvivorAgreement() = default;
+
+  /// Agrees, and calls `make` with an exchange among the survivors, in their old order, to make their
+  /// communicator; what it throws counts. Once it has returned, and if a survivor is lost before all have
+  /// made theirs, calls `discard`, and then `make` again. Returns when all have it. Throws the same error on
+  /// all ranks that take part if no communicator can be made; and Error(timeout) on a rank that the others
+  /// have gone on without.
+  void run(const std::function<void(Exchange&)>& make, const std::function<void()>& discard);
+
+ private:
+  friend class SurvivorExchange;
+  using Clock = std::chrono::steady_clock;
+
+  /// Arrives, and waits until survivors, this rank among them, are sealed. Returns the stage.
+  [[nodiscard]] ShrinkStage seal();
+  void arrive(const ShrinkStage& open);
+  /// Proposes those who have arrived, if nobody is missing or the time is over.
+  void propose(const ShrinkStage& open, bool may_judge);
+  /// Ends the attempt if a rank that has arrived wants something else.
+  void compare_wishes(const ShrinkStage& open, const std::vector<std::size_t>& arrived);
+  /// Waits for the outcome of a round without this rank.
+  void wait_without(const ShrinkStage& sealed, bool may_judge);
+  /// Makes the communicator of the sealed survivors. Returns false if there must be another round.
+  [[nodiscard]] bool make_together(const ShrinkStage& sealed, const std::function<void(Exchange&)>& make);
+  [[nodiscard]] bool commit(const ShrinkStage& sealed, const std::vector<std::size_t>& survivors);
+  /// Handles an exception in the making: opens another round if a survivor is lost, or else ends the attempt.
+  void give_up_making(const ShrinkStage& sealed, const std::vector<std::size_t>& survivors,
+                      const backend::Escaped& escaped);
+  /// Waits until `missing` returns no rank, in a sealed round. Returns false if the round is over; it is when
+  /// one of the missing is lost. Throws Error(timeout) if one is late, or opens a round without it.
+  [[nodiscard]] bool wait_in(const ShrinkStage& sealed,
+                             const std::function<std::vector<std::size_t>()>& missing);
+
+  /// Returns the stage. Throws the reason if the attempt has failed.
+  [[nodiscard]] ShrinkStage current() const;
+  [[nodiscard]] bool is_current(const ShrinkStage& stage) const noexcept { return board_.current() == stage; }
+  /// Begins to count the time of a phase: ranks arrive, or make their communicator.
+  void begin_to_wait() { began_ = Clock::now(); }
+  void pause() const;
+  [[nodiscard]] bool is_time_over() const { return Clock::now() - began_ > wish_.timeout; }
+  void open_another_round(const ShrinkStage& from) const;
+  /// Ends the attempt on all ranks.
+  void fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) const;
+  [[nodiscard]] Error failure() const;
+  [[nodiscard]] Error left_out(const ShrinkStage& made) const;
+
+  [[nodiscard]] std::vector<std::size_t> survivors_of(const ShrinkStage& stage) const {
+    return board_.read(stage.proposer, SurvivorBoard::Set::proposed);
+  }
+  [[nodiscard]] bool is_among(const std::vector<std::size_t>& ranks) const;
+  [[nodiscard]] bool has_arrived(std::size_t rank, const ShrinkStage& stage) const noexcept {
+    return board_.slots[rank].arrived.load() == stage.round + 1;
+  }
+  [[nodiscard]] bool is_lost(std::size_t rank, bool may_judge) const {
+    return rank != self_ && team_.is_lost(rank, may_judge);
+  }
+  [[nodiscard]] bool is_any_lost(const std::vector<std::size_t>& ranks, bool may_judge) const;
+  [[nodiscard]] std::string late_in_words(const std::vector<std::size_t>& missing) const;
+
+  const SurvivorBoard board_;
+  const std::size_t self_;
+  const ShrinkingTeam team_;
+  const ShrinkWish& wish_;
+  const std::uint32_t attempt_;
+  std::vector<bool> is_given_up_;  ///< by rank: it was late in an earlier round of the attempt
+  Clock::time_point began_;
+  SuspensionDetector pauses_;
+};
+
+/// The exchange among the survivors of a sealed round. It fails when the round is over.
+class SurvivorExchange final : public Exchange {
+ public:
+  SurvivorExchange(SurvivorAgreement& agreement, const ShrinkStage& sealed,
+                   const std::vector<std::size_t>& survivors);
+
+  [[nodiscard]] int rank() const override { return position_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(survivors_.size()); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+
+ private:
+  /// Waits until all survivors' boxes have been written, or read, `chunks` times in this round.
+  void wait_for_all(std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks);
+  void exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,
+                      std::size_t stride);
+  /// Returns how a box counts so many chunks in this round.
+  [[nodiscard]] std::uint64_t counted(std::uint64_t chunks) const noexcept {
+    return std::uint64_t{sealed_.round} << 32U | chunks;
+  }
+
+  SurvivorAgreement& agreement_;
+  const ShrinkStage sealed_;
+  const std::vector<std::size_t>& survivors_;
+  const int position_;
+  std::uint64_t chunks_ = 0;
+};
+
+}  // namespace tutti::transport::team
