@@ -69,6 +69,8 @@ class GradientBuckets::Impl {
   void synchronize();
   void begin_no_sync();
   void end_no_sync() noexcept;
+  /// Makes buckets of the same gradients for another communicator.
+  [[nodiscard]] std::unique_ptr<Impl> rescaled(Communicator& communicator) const;
 
   [[nodiscard]] const std::vector<std::vector<int>>& plan() const noexcept { return plan_; }
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
@@ -80,7 +82,7 @@ class GradientBuckets::Impl {
  private:
   [[nodiscard]] std::size_t locals() const noexcept { return gradients_.size(); }
   void check_gradients(const Arguments& arguments) const;
-  [[nodiscard]] collectives::GivenAlike described(const GradientBucketOptions& options) const;
+  [[nodiscard]] collectives::GivenAlike described() const;
   /// The gradient is complete behind what the current stream of its device has queued.
   void report(std::size_t local, std::size_t index);
   /// Reports a gradient to which the iteration may still add: nothing starts.
@@ -94,8 +96,7 @@ class GradientBuckets::Impl {
   [[noreturn]] void refuse(const std::vector<std::pair<std::size_t, std::size_t>>& missing) const;
 
   Communicator& communicator_;
-  const ReduceOp operation_;
-  const UnusedGradients unused_;
+  const GradientBucketOptions options_;
   std::vector<std::vector<Tensor>> gradients_;
   std::vector<std::vector<int>> plan_;
   std::vector<std::size_t> bucket_of_;  ///< by index of the gradient
@@ -112,16 +113,13 @@ class GradientBuckets::Impl {
 
 GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
                             const GradientBucketOptions& options)
-    : communicator_(communicator),
-      operation_(options.operation),
-      unused_(options.unused),
-      gradients_(gradients.begin(), gradients.end()) {
+    : communicator_(communicator), options_(options), gradients_(gradients.begin(), gradients.end()) {
   require_alike(communicator, "GradientBuckets", collectives::InCapture::unsupported, [&] {
     const Arguments arguments(Runtime::get(), "GradientBuckets");
     arguments.enumerator(options.unused, UnusedGradients::zero, "options.unused");
     if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
     check_gradients(arguments);
-    return described(options);
+    return described();
   });
   const std::size_t first =
       options.first_bucket_bytes == 0 ? options.bucket_bytes : options.first_bucket_bytes;
@@ -151,16 +149,17 @@ void GradientBuckets::Impl::check_gradients(const Arguments& arguments) const {
       arguments.writable(list[t], collectives::Name("gradients", local, t));
   }
   const auto members = static_cast<std::size_t>(communicator_.member_count());
-  for (const Tensor& gradient : gradients_[0]) arguments.operation(operation_, gradient.dtype(), members);
+  for (const Tensor& gradient : gradients_[0])
+    arguments.operation(options_.operation, gradient.dtype(), members);
 }
 
-collectives::GivenAlike GradientBuckets::Impl::described(const GradientBucketOptions& options) const {
+collectives::GivenAlike GradientBuckets::Impl::described() const {
   collectives::GivenAlike given;
   given.add_tensors("gradients[0]", gradients_[0]);
-  given.add("options.bucket_bytes", std::to_string(options.bucket_bytes));
-  given.add("options.first_bucket_bytes", std::to_string(options.first_bucket_bytes));
-  given.add_operation(options.operation);
-  given.add("options.unused", options.unused == UnusedGradients::error ? "error" : "zero");
+  given.add("options.bucket_bytes", std::to_string(options_.bucket_bytes));
+  given.add("options.first_bucket_bytes", std::to_string(options_.first_bucket_bytes));
+  given.add_operation(options_.operation);
+  given.add("options.unused", options_.unused == UnusedGradients::error ? "error" : "zero");
   return given;
 }
 
@@ -223,7 +222,7 @@ void GradientBuckets::Impl::start(GradientBucket& bucket) {
     }
     gradients.push_back(share.gradients);
   }
-  communicator_.all_reduce_coalesced(gradients, gradients, operation_, streams_);
+  communicator_.all_reduce_coalesced(gradients, gradients, options_.operation, streams_);
 }
 
 void GradientBuckets::Impl::synchronize() {
@@ -231,7 +230,7 @@ void GradientBuckets::Impl::synchronize() {
   if (no_sync_depth_ > 0) return;
   auto unused = missing();
   std::erase_if(unused, [this](const auto& place) { return is_used_in_no_sync_[place.first][place.second]; });
-  if (!unused.empty() && unused_ == UnusedGradients::error) refuse(unused);
+  if (!unused.empty() && options_.unused == UnusedGradients::error) refuse(unused);
   for (const auto& [local, index] : unused) {
     gradients_[local][index].fill_(0);
     report(local, index);
@@ -301,6 +300,13 @@ void GradientBuckets::Impl::end_no_sync() noexcept {
   --no_sync_depth_;
 }
 
+std::unique_ptr<GradientBuckets::Impl> GradientBuckets::Impl::rescaled(Communicator& communicator) const {
+  auto impl = std::make_unique<Impl>(communicator, gradients_, options_);
+  impl->streams_ = streams_;  // behind all-reduces that have been started
+  impl->no_sync_depth_ = no_sync_depth_;
+  return impl;
+}
+
 GradientBuckets::GradientBuckets(Communicator& communicator, TensorLists gradients,
                                  const GradientBucketOptions& options)
     : impl_(std::make_unique<Impl>(communicator, gradients, options)) {}
@@ -314,6 +320,9 @@ void GradientBuckets::ready(int member, int index) {
 }
 void GradientBuckets::synchronize() {
   impl_->synchronize();
+}
+void GradientBuckets::rescale(Communicator& communicator) {
+  impl_ = impl_->rescaled(communicator);
 }
 NoSyncGuard GradientBuckets::no_sync() {
   return NoSyncGuard(*this);

@@ -71,6 +71,8 @@ class ShardedOptimizer::Impl {
   [[nodiscard]] const std::vector<ParameterShard>& shards() const noexcept { return shards_; }
 
   void step(const Update& update);
+  /// Makes an optimiser of the same parameters for another communicator.
+  [[nodiscard]] std::unique_ptr<Impl> rescaled(Communicator& communicator, const Restore& restore) const;
   void zero_gradients() const {
     for (const Buffers& each : buffers_) {
       each.flat_gradients.fill_(0);
@@ -79,15 +81,17 @@ class ShardedOptimizer::Impl {
   }
 
  private:
-  void check(TensorLists parameters, const ShardedOptimizerOptions& options) const;
-  void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
-                  const ShardedOptimizerOptions& options);
+  void check(TensorLists parameters) const;
+  void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements);
+  /// Calls `work` for each local shard, with its device current.
+  template <class Work>
+  void for_each_shard(const Work& work) const;
   /// The memory is not reused before the step is done, though the optimizer be destroyed. Of what the update
   /// alone touches, or whatever follows an update that throws, the communicator's calls do not tell.
   void keep_memory() const;
 
   Communicator& communicator_;
-  const ReduceOp operation_;
+  const ShardedOptimizerOptions options_;
   std::vector<Buffers> buffers_;
   std::vector<ParameterShard> shards_;
   bool is_updating_ = false;  ///< for good if an update throws
@@ -95,9 +99,9 @@ class ShardedOptimizer::Impl {
 
 ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
                              const ShardedOptimizerOptions& options)
-    : communicator_(communicator), operation_(options.operation) {
+    : communicator_(communicator), options_(options) {
   require_alike(communicator, "ShardedOptimizer", collectives::InCapture::unsupported, [&] {
-    check(parameters, options);
+    check(parameters);
     return described(parameters[0], options);
   });
   const std::int64_t elements =
@@ -105,10 +109,10 @@ ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
                       [](std::int64_t sum, const Tensor& each) { return sum + aligned(each.numel()); });
   const auto members = static_cast<std::int64_t>(communicator.member_count());
   for (const std::vector<Tensor>& list : parameters)
-    add_member(list, aligned((elements + members - 1) / members), options);
+    add_member(list, aligned((elements + members - 1) / members));
 }
 
-void ShardedOptimizer::Impl::check(TensorLists parameters, const ShardedOptimizerOptions& options) const {
+void ShardedOptimizer::Impl::check(TensorLists parameters) const {
   const Arguments arguments(Runtime::get(), "ShardedOptimizer");
   collectives::check_member_lists(arguments, communicator_, parameters, "parameters");
   const std::vector<Tensor>& first = parameters[0];
@@ -116,12 +120,11 @@ void ShardedOptimizer::Impl::check(TensorLists parameters, const ShardedOptimize
     arguments.same_dtype(first[t], collectives::Name("parameters", 0, t), first[0].dtype(),
                          collectives::Name("parameters", 0, 0));
   }
-  arguments.operation(operation_, options.gradient_dtype.value_or(first[0].dtype()),
+  arguments.operation(options_.operation, options_.gradient_dtype.value_or(first[0].dtype()),
                       static_cast<std::size_t>(communicator_.member_count()));
 }
 
-void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
-                                        const ShardedOptimizerOptions& options) {
+void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements) {
   const DType dtype = parameters[0].dtype();
   const Device device = parameters[0].device();
   const int local = static_cast<int>(buffers_.size());
@@ -129,7 +132,7 @@ void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, s
   const std::int64_t elements = shard_elements * communicator_.member_count();
   Buffers made{.flat_parameters = zeros({elements}, {.dtype = dtype, .device = device}),
                .flat_gradients =
-                   zeros({elements}, {.dtype = options.gradient_dtype.value_or(dtype), .device = device}),
+                   zeros({elements}, {.dtype = options_.gradient_dtype.value_or(dtype), .device = device}),
                .parameters = {},
                .gradients = {}};
   made.parameters = views_into(made.flat_parameters, parameters);
@@ -142,9 +145,9 @@ void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, s
       .gradients = made.flat_gradients.narrow(0, member * shard_elements, shard_elements),
       .state = {},
   };
-  for (std::size_t i = 0; i < options.state_count; ++i) {
+  for (std::size_t i = 0; i < options_.state_count; ++i) {
     shard.state.push_back(
-        zeros({shard_elements}, {.dtype = options.state_dtype.value_or(dtype), .device = device}));
+        zeros({shard_elements}, {.dtype = options_.state_dtype.value_or(dtype), .device = device}));
   }
   buffers_.push_back(std::move(made));
   shards_.push_back(std::move(shard));
@@ -156,6 +159,14 @@ void ShardedOptimizer::Impl::keep_memory() const {
     buffers_[local].flat_parameters.record_stream(stream);
     buffers_[local].flat_gradients.record_stream(stream);
     for (const Tensor& state : shards_[local].state) state.record_stream(stream);
+  }
+}
+
+template <class Work>
+void ShardedOptimizer::Impl::for_each_shard(const Work& work) const {
+  for (const ParameterShard& shard : shards_) {
+    const DeviceGuard guard(shard.parameters.device());
+    work(shard);
   }
 }
 
@@ -174,15 +185,22 @@ void ShardedOptimizer::Impl::step(const Update& update) {
     own_gradients.push_back(shards_[local].gradients);
     own_parameters.push_back(shards_[local].parameters);
   }
-  communicator_.reduce_scatter(gradients, own_gradients, operation_);
+  communicator_.reduce_scatter(gradients, own_gradients, options_.operation);
   keep_memory();
   is_updating_ = true;
-  for (const ParameterShard& shard : shards_) {
-    const DeviceGuard guard(shard.parameters.device());
-    update(shard);
-  }
+  for_each_shard(update);
   is_updating_ = false;
   communicator_.all_gather(own_parameters, parameters);
+}
+
+std::unique_ptr<ShardedOptimizer::Impl> ShardedOptimizer::Impl::rescaled(Communicator& communicator,
+                                                                         const Restore& restore) const {
+  std::vector<std::vector<Tensor>> parameters;
+  for (const Buffers& each : buffers_) parameters.push_back(each.parameters);
+  auto impl = std::make_unique<Impl>(communicator, parameters, options_);
+  keep_memory();  // until the copies are done
+  if (restore) impl->for_each_shard(restore);
+  return impl;
 }
 
 ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorLists parameters,
@@ -210,6 +228,9 @@ const std::vector<ParameterShard>& ShardedOptimizer::shards() const noexcept {
 }
 void ShardedOptimizer::step(const Update& update) {
   impl_->step(update);
+}
+void ShardedOptimizer::rescale(Communicator& communicator, const Restore& restore) {
+  impl_ = impl_->rescaled(communicator, restore);
 }
 void ShardedOptimizer::zero_gradients() {
   impl_->zero_gradients();

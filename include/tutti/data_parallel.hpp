@@ -165,6 +165,14 @@ class TUTTI_EXPORT GradientBuckets {
   ///     buckets.synchronize();
   [[nodiscard]] NoSyncGuard no_sync();
 
+  /// Goes on with another communicator, for instance that of the ranks that are left
+  /// (`Communicator::shrink`), with the same gradients, options, streams and guards. The one before may be
+  /// gone. An iteration that has begun is abandoned: nothing counts as reported, and what the gradients hold
+  /// is undefined if some of its all-reduces had been started. Of the new communicator, this is the
+  /// constructor's call, with its checks and errors; if it throws, nothing has changed. No other call may be
+  /// under way. References that `buckets` and `streams` have returned become invalid.
+  void rescale(Communicator& communicator);
+
   /// Lists the gradients of each bucket, in the order in which buckets are started.
   [[nodiscard]] const std::vector<std::vector<int>>& buckets() const noexcept;
   /// Returns how many buckets of this iteration have been started.

@@ -120,6 +120,23 @@ class TUTTI_EXPORT ShardedOptimizer {
 
   /// Calls `update` once for each local shard, with its device current.
   void step(const Update& update);
+
+  /// Fills the state of a new shard, and its parameters too if they should change.
+  using Restore = std::function<void(const ParameterShard& shard)>;
+  /// Goes on with another communicator, for instance that of the ranks that are left
+  /// (`Communicator::shrink`). The one before may be gone. Cuts the flat buffers anew, as the constructor
+  /// does, from the parameters as each member has them: their positions in the buffer stay as they were,
+  /// only shards and the padding at the end depend on the number of members. The state of each new shard is
+  /// zero; then `restore`, if given, is called for each local shard, as an update is by `step`.
+  ///
+  /// After a loss, the parameters are outputs of a step that may have been under way, and the state of the
+  /// lost shards is gone with their rank. So a program loads a checkpoint: the parameters before it calls
+  /// this, and the state in `restore`, by `shard.begin`.
+  ///
+  /// Of the new communicator, this is the constructor's call, with its checks and errors. If it or `restore`
+  /// throws, nothing has changed here. Views, buffers and shards that were returned before keep their memory,
+  /// and are no longer this object's: ask for them again.
+  void rescale(Communicator& communicator, const Restore& restore = nullptr);
   /// Sets the gradients of all local members to zero, on the current streams.
   void zero_gradients();
 
