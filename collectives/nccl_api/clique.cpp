@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/clique.hpp"
+
+#include "base/hash.hpp"
+#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/issue.hpp"
+#include "collectives/nccl_api/settings.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::nccl_api {
+
+Clique::Clique(Communicator communicator)
+    : communicator_(std::move(communicator)),
+      devices_(communicator_.devices()),
+      first_rank_(communicator_.first_member()),
+      ranks_(communicator_.member_count()),
+      collectives_(devices_.size()) {}
+
+void Clique::carry_out(const Call& call) {
+  nccl_api::issue(communicator_, call);
+}
+
+void Clique::carry_out(std::span<Batch> batches) {
+  if (size() == 1) {
+    Batch* const only = batches.data();
+    issue_collectives(communicator_, std::span(&only, 1));
+    return nccl_api::issue_messages(communicator_, std::span(&only, 1));
+  }
+  carry_out_collectives(batches);
+  carry_out_messages(batches);
+}
+
+void Clique::carry_out_collectives(std::span<Batch> batches) {
+  Lock lock(mutex_);
+  for (Batch& batch : batches) {
+    batch.is_done = batch.collectives.empty();
+    if (!batch.is_done) collectives_[static_cast<std::size_t>(batch.comm->local)].push_back(&batch);
+  }
+  await(lock, batches, [&] {
+    while (!is_issuing_ && have_all_called()) issue_next(lock);
+  });
+}
+
+void Clique::carry_out_messages(std::span<Batch> batches) {
+  Lock lock(mutex_);
+  for (Batch& batch : batches) {
+    batch.is_done = batch.messages.empty();
+    if (!batch.is_done) messages_.push_back(&batch);
+  }
+  await(lock, batches, [&] {
+    while (!is_issuing_ && !messages_.empty() && are_messages_paired()) issue_messages(lock);
+  });
+}
+
+bool Clique::have_all_called() const noexcept {
+  return std::ranges::none_of(collectives_, &Queue::empty);
+}
+
+bool Clique::are_messages_paired() const {
+  std::map<std::pair<int, int>, int> unpaired;  // by sender and receiver
+  for (const Batch* const batch : messages_) {
+    for (const Call& call : batch->messages) {
+      const bool is_local = call.peer >= first_rank_ && call.peer < first_rank_ + size();
+      if (!is_local) continue;
+      if (call.kind == Kind::send) {
+        ++unpaired[{batch->comm->rank, call.peer}];
+      } else {
+        --unpaired[{call.peer, batch->comm->rank}];
+      }
+    }
+  }
+  return std::ranges::all_of(unpaired, [](const auto& entry) { return entry.second == 0; });
+}
+
+void Clique::issue_next(Lock& lock) {
+  std::vector<Batch*> batches;
+  for (Queue& queue : collectives_) {
+    batches.push_back(queue.front());
+    queue.pop_front();
+  }
+  issue(lock, batches, [&] { issue_collectives(communicator_, batches); });
+}
+
+void Clique::issue_messages(Lock& lock) {
+  const std::vector<Batch*> batches = std::exchange(messages_, {});
+  issue(lock, batches, [&] { nccl_api::issue_messages(communicator_, batches); });
+}
+
+void Clique::issue(Lock& lock, std::span<Batch* const> batches, const std::function<void()>& work) {
+  is_issuing_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    work();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_issuing_ = false;
+  for (Batch* const batch : batches) {
+    batch->error = error;
+    batch->is_done = true;
+  }
+  changed_.notify_all();
+}
+
+void Clique::await(Lock& lock, std::span<Batch> batches, const std::function<void()>& progress) {
+  const auto deadline = std::chrono::steady_clock::now() + Settings::get().patience;
+  for (;;) {
+    progress();
+    if (std::ranges::all_of(batches, &Batch::is_done)) break;
+    changed_.wait_for(lock, std::chrono::milliseconds(100));
+    if (is_issuing_) continue;  // these may be the ones
+    if (!communicator_.is_running()) {
+      withdraw(batches);
+      communicator_.check();
+    }
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    const int missing = missing_rank();
+    withdraw(batches);
+    const std::string sentence =
+        fmt::format("rank {} waits for rank {} of the same process, whose call has not come",
+                    batches.front().comm->rank, missing);
+    communicator_.abort(sentence);
+    throw Refusal{ncclTimeout, sentence};
+  }
+  for (const Batch& batch : batches) {
+    if (batch.error) std::rethrow_exception(batch.error);
+  }
+}
+
+void Clique::withdraw(std::span<Batch> batches) {
+  for (Batch& batch : batches) {
+    std::erase(collectives_[static_cast<std::size_t>(batch.comm->local)], &batch);
+    std::erase(messages_, &batch);
+  }
+}
+
+int Clique::missing_rank() const noexcept {
+  const auto empty = std::ranges::find_if(collectives_, &Queue::empty);
+  return first_rank_ + static_cast<int>(empty == collectives_.end() ? 0 : empty - collectives_.begin());
+}
+
+void Clique::wake() {
+  const Lock lock(mutex_);
+  changed_.notify_all();
+}
+
+void require_communicator(const char* function, ncclComm_t comm) {
+  require(function, comm, "comm");
+  if (comm->mark == ncclComm::live && comm->clique) return;
+  throw Refusal{
+      ncclInvalidArgument,
+      fmt::format("{}: comm is no communicator that has been made, or it has been destroyed", function)};
+}
+
+}  // namespace tutti::nccl_api
+
+const tutti::Stream& ncclComm::stream(cudaStream_t handle) {
+  constexpr std::size_t most = 8;
+  for (const KnownStream& known : streams_) {
+    if (known.handle == handle) return known.stream;
+  }
+  const tutti::Stream stream = handle == nullptr ? tutti::default_stream(device)
+                                                 : tutti::Stream(tutti::ExternalStream(handle, device));
+  if (streams_.size() < most) return streams_.emplace_back(KnownStream{handle, stream}).stream;
+  oldest_stream_ = (oldest_stream_ + 1) % most;
+  streams_[oldest_stream_] = {handle, stream};
+  return streams_[oldest_stream_].stream;
+}
+
+tutti::Tensor ncclComm::tensor(const void* data, tutti::DType dtype, std::size_t count) {
+  const std::uint64_t hash = tutti::mix(tutti::mix(0, count), static_cast<std::uint64_t>(dtype));
+  KnownLayout& known = layouts_[hash % layouts_.size()];
+  // Inputs are only read, whatever their type says.
+  void* const address = const_cast<void*>(data);
+  if (known.layout && known.count == count && known.dtype == dtype)
+    return tutti::Tensor(tutti::TensorView(address, known.layout, device));
+  const tutti::TensorView view(address, dtype, {static_cast<std::int64_t>(count)}, device);
+  known = {.count = count, .dtype = dtype, .layout = view.layout()};
+  return tutti::Tensor(view);
+}

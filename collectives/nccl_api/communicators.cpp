@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/group.hpp"
+#include "collectives/nccl_api/joining.hpp"
+#include "collectives/nccl_api/meeting_host.hpp"
+#include "tutti/device.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// How communicators come and go.
+namespace tutti::nccl_api {
+namespace {
+
+void require_config(const char* function, const ncclConfig_t* config) {
+  if (config == nullptr || config->magic == NCCL_API_MAGIC) return;
+  throw Refusal{
+      ncclInvalidArgument,
+      fmt::format("{}: config has not been initialized, expected NCCL_CONFIG_INITIALIZER", function)};
+}
+
+void require_ranks(const char* function, int ranks, int rank) {
+  if (ranks >= 1 && rank >= 0 && rank < ranks) return;
+  throw Refusal{ncclInvalidArgument,
+                fmt::format("{}: rank is {} of {}, expected 0 to {}", function, rank, ranks, ranks - 1)};
+}
+
+ncclResult_t init_rank(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
+                       const ncclConfig_t* config) {
+  const ncclResult_t result = guarded(function, [&] {
+    require(function, comm, "comm");
+    *comm = nullptr;
+    require_config(function, config);
+    require_ranks(function, ranks, rank);
+    Group::of_thread().add(Joining{
+        .result = comm, .address = meeting_of(id), .ranks = ranks, .rank = rank, .device = current_device()});
+  });
+  if (result != ncclSuccess) Group::of_thread().fail(result);
+  return result;
+}
+
+std::vector<Device> listed_devices(int count, const int* list) {
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) devices.emplace_back(list == nullptr ? i : list[i]);
+  return devices;
+}
+
+/// Takes the handle from the program, and with the last one of a clique its communicator.
+void drop(ncclComm_t comm) {
+  comm->mark = 0;
+  const std::unique_ptr<ncclComm> owner(comm);
+}
+
+/// Returns the result that stands for the communicator's end, or success.
+ncclResult_t state_of(Communicator& communicator) noexcept {
+  if (communicator.is_running()) return ncclSuccess;
+  try {
+    communicator.check();
+    return ncclSuccess;
+  } catch (const Error& error) {
+    // Of the end of a communicator, the code says that ranks have called differently.
+    const bool is_mismatch = error.code() == ErrorCode::invalid_argument;
+    return remember(is_mismatch ? ncclInvalidUsage : result_of(error.code()), error.what());
+  } catch (...) {
+    return handled();
+  }
+}
+
+}  // namespace
+}  // namespace tutti::nccl_api
+
+namespace face = tutti::nccl_api;
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+  return face::guarded("ncclGetUniqueId", [&] {
+    face::require("ncclGetUniqueId", uniqueId, "uniqueId");
+    if (const char* const fixed = std::getenv("NCCL_COMM_ID"); fixed != nullptr && *fixed != '\0')
+      throw face::Refusal{
+          ncclInvalidUsage,
+          fmt::format("ncclGetUniqueId: NCCL_COMM_ID is '{}', expected it unset: ranks meet at the "
+                      "process that makes the id",
+                      fixed)};
+    const face::MeetingAddress address = face::MeetingHost::get().announce();
+    std::memset(uniqueId->internal, 0, sizeof(uniqueId->internal));
+    std::memcpy(uniqueId->internal, &address, sizeof(address));
+  });
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+  return face::init_rank("ncclCommInitRank", comm, nranks, commId, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                    ncclConfig_t* config) {
+  return face::init_rank("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config) {
+  const ncclResult_t result = face::guarded("ncclCommInitRankScalable", [&] {
+    face::require("ncclCommInitRankScalable", commIds, "commIds");
+    if (nId < 1)
+      throw face::Refusal{ncclInvalidArgument,
+                          fmt::format("ncclCommInitRankScalable: nId is {}, expected 1 or more", nId)};
+  });
+  // All ranks give the ids in the same order; the first one's maker holds the meeting.
+  return result != ncclSuccess
+             ? result
+             : face::init_rank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  return face::guarded("ncclCommInitAll", [&] {
+    face::require("ncclCommInitAll", comm, "comm");
+    if (ndev < 1)
+      throw face::Refusal{ncclInvalidArgument,
+                          fmt::format("ncclCommInitAll: ndev is {}, expected 1 or more", ndev)};
+    face::join_alone(comm, face::listed_devices(ndev, devlist));
+  });
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+  const ncclResult_t result = face::guarded("ncclCommSplit", [&] {
+    face::require_communicator("ncclCommSplit", comm);
+    face::require("ncclCommSplit", newcomm, "newcomm");
+    face::require_config("ncclCommSplit", config);
+    if (color < NCCL_SPLIT_NOCOLOR)
+      throw face::Refusal{
+          ncclInvalidArgument,
+          fmt::format("ncclCommSplit: color is {}, expected 0 or more, or NCCL_SPLIT_NOCOLOR", color)};
+    face::Group::of_thread().add(
+        face::Splitting{.comm = comm, .color = color, .key = key, .result = newcomm});
+  });
+  if (result != ncclSuccess) face::Group::of_thread().fail(result);
+  return result;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return face::guarded("ncclCommFinalize", [&] {
+    face::require_communicator("ncclCommFinalize", comm);
+    comm->clique->communicator().check();
+    comm->is_finalized = true;
+  });
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return face::guarded("ncclCommDestroy", [&] {
+    face::require_communicator("ncclCommDestroy", comm);
+    face::drop(comm);
+  });
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return face::guarded("ncclCommAbort", [&] {
+    face::require_communicator("ncclCommAbort", comm);
+    comm->clique->communicator().abort("ncclCommAbort");
+    comm->clique->wake();
+    face::drop(comm);
+  });
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  return face::guarded("ncclCommGetAsyncError", [&] {
+    face::require_communicator("ncclCommGetAsyncError", comm);
+    face::require("ncclCommGetAsyncError", asyncError, "asyncError");
+    *asyncError = face::state_of(comm->clique->communicator());
+  });
+}
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  return face::guarded("ncclCommCount", [&] {
+    face::require_communicator("ncclCommCount", comm);
+    face::require("ncclCommCount", count, "count");
+    *count = comm->ranks;
+  });
+}
+
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  return face::guarded("ncclCommCuDevice", [&] {
+    face::require_communicator("ncclCommCuDevice", comm);
+    face::require("ncclCommCuDevice", device, "device");
+    *device = comm->device.index();
+  });
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  return face::guarded("ncclCommUserRank", [&] {
+    face::require_communicator("ncclCommUserRank", comm);
+    face::require("ncclCommUserRank", rank, "rank");
+    *rank = comm->rank;
+  });
+}
+
+}  // extern "C"

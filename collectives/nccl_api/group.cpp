@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/group.hpp"
+
+#include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/errors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::nccl_api {
+namespace {
+
+/// Returns the batch of the call's rank, which is made if it is not there.
+Batch& batch_of(std::vector<Batch>& batches, const Call& call) {
+  const auto found = std::ranges::find(batches, call.comm, &Batch::comm);
+  return found != batches.end() ? *found : batches.emplace_back(Batch{.comm = call.comm});
+}
+
+std::vector<Batch> batches_of(std::span<const Call> calls) {
+  std::vector<Batch> batches;
+  for (const Call& call : calls) {
+    Batch& batch = batch_of(batches, call);
+    (is_message(call.kind) ? batch.messages : batch.collectives).push_back(call);
+  }
+  return batches;
+}
+
+}  // namespace
+
+Group& Group::of_thread() {
+  thread_local Group group;
+  return group;
+}
+
+void Group::end() {
+  if (depth_ == 0)
+    throw Refusal{ncclInvalidUsage,
+                  "ncclGroupEnd: no group has been started, expected ncclGroupStart before"};
+  if (--depth_ > 0) return;
+  const ncclResult_t failure = std::exchange(failure_, ncclSuccess);
+  if (failure != ncclSuccess) {
+    for (const Joining& joining : joinings_) joining.give_up();
+    clear();
+    throw Refusal{failure, fmt::format("ncclGroupEnd: a call of the group has failed, and none is made: {}",
+                                       last_error())};
+  }
+  carry_out();
+}
+
+void Group::abandon() noexcept {
+  if (--depth_ == 0) clear();
+}
+
+void Group::carry_out() {
+  try {
+    join(std::exchange(joinings_, {}));
+    split(std::exchange(splittings_, {}));
+    carry_out_calls();
+  } catch (...) {
+    clear();
+    throw;
+  }
+  clear();
+}
+
+void Group::carry_out_calls() {
+  if (calls_.empty()) return;
+  Clique& only = *calls_.front().comm->clique;
+  if (calls_.size() == 1 && only.size() == 1) return only.carry_out(calls_.front());
+  std::vector<Batch> batches = batches_of(calls_);
+  // Those of one clique one behind the other, the cliques in the order of their first calls.
+  std::vector<const Clique*> order;
+  for (const Batch& batch : batches) {
+    if (std::ranges::find(order, batch.comm->clique.get()) == order.end())
+      order.push_back(batch.comm->clique.get());
+  }
+  std::ranges::stable_sort(batches, {}, [&](const Batch& batch) {
+    return std::ranges::find(order, batch.comm->clique.get()) - order.begin();
+  });
+  for (auto first = batches.begin(); first != batches.end();) {
+    const auto end = std::find_if(
+        first, batches.end(), [&](const Batch& batch) { return batch.comm->clique != first->comm->clique; });
+    first->comm->clique->carry_out(std::span(first, end));
+    first = end;
+  }
+}
+
+void Group::add(const Call& call) {
+  if (depth_ == 0 && call.comm->clique->size() == 1) return call.comm->clique->carry_out(call);
+  calls_.push_back(call);
+  if (depth_ == 0) carry_out();
+}
+
+void Group::add(Joining joining) {
+  joinings_.push_back(std::move(joining));
+  if (depth_ == 0) carry_out();
+}
+
+void Group::add(const Splitting& splitting) {
+  splittings_.push_back(splitting);
+  if (depth_ == 0) carry_out();
+}
+
+void Group::clear() noexcept {
+  calls_.clear();
+  joinings_.clear();
+  splittings_.clear();
+}
+
+}  // namespace tutti::nccl_api

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/nccl_api/call.hpp"
+#include "collectives/nccl_api/joining.hpp"
+
+#include <vector>
+
+namespace tutti::nccl_api {
+
+/// What the calling thread has called since its outermost `ncclGroupStart`.
+class Group {
+ public:
+  [[nodiscard]] static Group& of_thread();
+
+  void start() noexcept { ++depth_; }
+  /// Carries everything out if it is the outermost end. Throws a `Refusal` if no group was started.
+  void end();
+  /// Ends an inner group without carrying it out.
+  void abandon() noexcept;
+  /// Has the outermost end drop everything, after a call of the group has failed.
+  void fail(ncclResult_t result) noexcept {
+    if (depth_ > 0) failure_ = result;
+  }
+
+  /// Queue what is called in a group, and carry it out at once outside one.
+  void add(const Call& call);
+  void add(Joining joining);
+  void add(const Splitting& splitting);
+
+ private:
+  void carry_out();
+  void carry_out_calls();
+  void clear() noexcept;
+
+  int depth_ = 0;
+  ncclResult_t failure_ = ncclSuccess;
+  std::vector<Call> calls_;
+  std::vector<Joining> joinings_;
+  std::vector<Splitting> splittings_;
+};
+
+/// Makes the calls of a scope a group. `end` carries it out; without it, the calls stay in the group around,
+/// which has failed.
+class GroupGuard {
+ public:
+  GroupGuard() noexcept { Group::of_thread().start(); }
+  GroupGuard(const GroupGuard&) = delete;
+  GroupGuard& operator=(const GroupGuard&) = delete;
+  ~GroupGuard() {
+    if (!has_ended_) Group::of_thread().abandon();
+  }
+  void end() {
+    has_ended_ = true;
+    Group::of_thread().end();
+  }
+
+ private:
+  bool has_ended_ = false;
+};
+
+}  // namespace tutti::nccl_api

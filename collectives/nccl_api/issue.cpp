@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/issue.hpp"
+
+#include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/operands.hpp"
+#include "collectives/nccl_api/types.hpp"
+#include "tutti/event.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti::nccl_api {
+namespace {
+
+ReduceOp operation_of(const Call& call) {
+  return operations[static_cast<std::size_t>(call.op)];
+}
+
+bool is_reduction(Kind kind) {
+  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
+}
+
+bool has_root(Kind kind) {
+  return kind == Kind::broadcast || kind == Kind::reduce;
+}
+
+/// Returns whether two calls of a rank may be parts of one coalesced call.
+bool go_together(const Call& a, const Call& b) {
+  return a.kind == b.kind && (!is_reduction(a.kind) || a.op == b.op) &&
+         (!has_root(a.kind) || a.peer == b.peer);
+}
+
+/// Returns whether two ranks make the same call.
+bool are_alike(const Call& a, const Call& b) {
+  return go_together(a, b) && a.dtype == b.dtype && a.count == b.count;
+}
+
+/// Calls of one kind that become one call of tutti, for each local member.
+class Run {
+ public:
+  Run(Communicator& communicator, std::span<Batch* const> batches, std::size_t first, std::size_t end)
+      : communicator_(communicator), end_(end - first) {
+    for (const Batch* const batch : batches)
+      rows_.push_back(std::span<const Call>(batch->collectives).subspan(first, end_));
+    for (const Row& row : rows_) streams_.push_back(row.front().comm->stream(row.front().stream));
+  }
+
+  void issue() {
+    join(Side::before);
+    if (end_ == 1) {
+      issue_one();
+    } else {
+      issue_coalesced();
+    }
+    join(Side::after);
+  }
+
+  /// Issues broadcasts from every rank in turn.
+  void issue_as_all_gather() {
+    join(Side::before);
+    std::vector<Tensor> inputs;
+    std::vector<JoinedPieces> outputs;
+    for (std::size_t local = 0; local < rows_.size(); ++local) {
+      const Row& row = rows_[local];
+      const Call& own = row[static_cast<std::size_t>(row.front().comm->rank)];
+      inputs.push_back(input(own, streams_[local]));
+      outputs.emplace_back(row, Pieces::outputs, streams_[local]);
+    }
+    communicator_.all_gather(inputs, wholes(outputs), sizes(), streams_);
+    for (const JoinedPieces& output : outputs) output.give_back();
+    join(Side::after);
+  }
+
+  /// Issues reductions to every rank in turn.
+  void issue_as_reduce_scatter() {
+    join(Side::before);
+    std::vector<JoinedPieces> inputs;
+    std::vector<Tensor> outputs;
+    for (std::size_t local = 0; local < rows_.size(); ++local) {
+      const Row& row = rows_[local];
+      inputs.emplace_back(row, Pieces::inputs, streams_[local]);
+      outputs.push_back(output(row[static_cast<std::size_t>(row.front().comm->rank)]));
+    }
+    communicator_.reduce_scatter(wholes(inputs), outputs, operation_of(front()), sizes(), streams_);
+    join(Side::after);
+  }
+
+ private:
+  using Row = std::span<const Call>;
+  enum class Side : std::uint8_t { before, after };
+
+  [[nodiscard]] const Call& front() const { return rows_.front().front(); }
+
+  /// Orders the run's stream of every member with the other streams of its calls.
+  void join(Side side) {
+    if (end_ == 1) return;
+    for (std::size_t local = 0; local < rows_.size(); ++local) {
+      for (const Call& call : rows_[local]) {
+        if (call.stream == rows_[local].front().stream) continue;
+        const Stream other = call.comm->stream(call.stream);
+        if (side == Side::before) {
+          streams_[local].wait_stream(other);
+        } else {
+          other.wait_stream(streams_[local]);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> sizes;
+    for (const Call& call : rows_.front()) sizes.push_back(static_cast<std::int64_t>(call.count));
+    return sizes;
+  }
+
+  static std::vector<Tensor> wholes(std::span<const JoinedPieces> pieces) {
+    std::vector<Tensor> tensors;
+    for (const JoinedPieces& one : pieces) tensors.push_back(one.whole());
+    return tensors;
+  }
+
+  /// Returns the root's input of a broadcast if the root is local, else an undefined tensor.
+  [[nodiscard]] Tensor roots_input(std::size_t index) const {
+    for (std::size_t local = 0; local < rows_.size(); ++local) {
+      const Call& call = rows_[local][index];
+      if (call.peer == call.comm->rank) return input(call, streams_[local]);
+    }
+    return {};
+  }
+
+  [[nodiscard]] bool has_root_here() const {
+    return std::ranges::any_of(rows_,
+                               [](const Row& row) { return row.front().peer == row.front().comm->rank; });
+  }
+
+  /// Returns the outputs of all members for a call, or none for a reduction to another process.
+  [[nodiscard]] std::vector<Tensor> outputs(std::size_t index) const {
+    std::vector<Tensor> tensors;
+    if (front().kind == Kind::reduce && !has_root_here()) return tensors;
+    for (const Row& row : rows_) tensors.push_back(output_or_input(row[index]));
+    return tensors;
+  }
+
+  void issue_one() {
+    std::vector<Tensor> inputs;
+    for (std::size_t local = 0; local < rows_.size() && front().kind != Kind::broadcast; ++local)
+      inputs.push_back(input(rows_[local].front(), streams_[local]));
+    const std::vector<Tensor> out = outputs(0);
+    switch (front().kind) {
+      case Kind::all_reduce:
+        return communicator_.all_reduce(inputs, out, operation_of(front()), streams_);
+      case Kind::broadcast:
+        return communicator_.broadcast(roots_input(0), out, front().peer, streams_);
+      case Kind::reduce:
+        return communicator_.reduce(inputs, out, operation_of(front()), front().peer, streams_);
+      case Kind::all_gather:
+        return communicator_.all_gather(inputs, out, streams_);
+      case Kind::reduce_scatter:
+        return communicator_.reduce_scatter(inputs, out, operation_of(front()), streams_);
+      default:
+        return communicator_.all_to_all(inputs, out, streams_);
+    }
+  }
+
+  void issue_coalesced() {
+    using Lists = std::vector<std::vector<Tensor>>;
+    Lists inputs;
+    Lists out;
+    for (std::size_t local = 0; local < rows_.size(); ++local) {
+      std::vector<Tensor> ins;
+      std::vector<Tensor> outs;
+      for (const Call& call : rows_[local]) {
+        if (call.kind != Kind::broadcast) ins.push_back(input(call, streams_[local]));
+        outs.push_back(output_or_input(call));
+      }
+      inputs.push_back(std::move(ins));
+      out.push_back(std::move(outs));
+    }
+    switch (front().kind) {
+      case Kind::all_reduce:
+        return communicator_.all_reduce_coalesced(inputs, out, operation_of(front()), streams_);
+      case Kind::broadcast:
+        return communicator_.broadcast_coalesced(roots_inputs(), out, front().peer, streams_);
+      case Kind::reduce:
+        return communicator_.reduce_coalesced(inputs, has_root_here() ? out : Lists{}, operation_of(front()),
+                                              front().peer, streams_);
+      case Kind::all_gather:
+        return communicator_.all_gather_coalesced(inputs, out, streams_);
+      case Kind::reduce_scatter:
+        return communicator_.reduce_scatter_coalesced(inputs, out, operation_of(front()), streams_);
+      default:
+        return communicator_.all_to_all_coalesced(inputs, out, streams_);
+    }
+  }
+
+  [[nodiscard]] std::vector<Tensor> roots_inputs() const {
+    std::vector<Tensor> tensors;
+    for (std::size_t i = 0; i < end_ && has_root_here(); ++i) tensors.push_back(roots_input(i));
+    return tensors;
+  }
+
+  Communicator& communicator_;
+  std::size_t end_;
+  std::vector<Row> rows_;  ///< of each local member
+  std::vector<Stream> streams_;
+};
+
+/// Returns the number of calls from `first` on that have every rank as their root, in order; 0 if not all.
+std::size_t turns_from(std::span<const Call> calls, std::size_t first) {
+  const auto ranks = static_cast<std::size_t>(calls[first].comm->ranks);
+  if (ranks < 2 || !has_root(calls[first].kind) || calls.size() - first < ranks) return 0;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    const Call& call = calls[first + i];
+    const bool is_one_of_them = call.kind == calls[first].kind && call.dtype == calls[first].dtype &&
+                                call.op == calls[first].op && call.peer == static_cast<int>(i);
+    if (!is_one_of_them) return 0;
+  }
+  return ranks;
+}
+
+void require_alike(std::span<Batch* const> batches) {
+  const Batch& first = *batches.front();
+  for (const Batch* const other : batches) {
+    const bool is_alike = std::ranges::equal(first.collectives, other->collectives, are_alike);
+    if (is_alike) continue;
+    throw Refusal{
+        ncclInvalidUsage,
+        fmt::format("ncclGroupEnd: rank {} and rank {} have made different calls in the group, expected "
+                    "the same collectives of the same sizes, types, operations and roots",
+                    first.comm->rank, other->comm->rank)};
+  }
+}
+
+}  // namespace
+
+void issue(Communicator& communicator, const Call& call) {
+  ncclComm& comm = *call.comm;
+  const Stream stream = comm.stream(call.stream);
+  const StreamList streams = std::span(&stream, 1);
+  const Tensor in = needs_input(call) ? input(call, stream) : Tensor();
+  const Tensor out = call.kind == Kind::send ? Tensor() : output_or_input(call);
+  const TensorList inputs = std::span(&in, 1);
+  const TensorList outputs = std::span(&out, 1);
+  switch (call.kind) {
+    case Kind::all_reduce:
+      return communicator.all_reduce(inputs, outputs, operation_of(call), streams);
+    case Kind::broadcast:
+      return communicator.broadcast(in, outputs, call.peer, streams);
+    case Kind::reduce:
+      return communicator.reduce(inputs, call.peer == comm.rank ? outputs : TensorList{}, operation_of(call),
+                                 call.peer, streams);
+    case Kind::all_gather:
+      return communicator.all_gather(inputs, outputs, streams);
+    case Kind::reduce_scatter:
+      return communicator.reduce_scatter(inputs, outputs, operation_of(call), streams);
+    case Kind::all_to_all:
+      return communicator.all_to_all(inputs, outputs, streams);
+    case Kind::send:
+      return communicator.send(in, call.peer, streams);
+    case Kind::recv:
+      return communicator.recv(out, call.peer, streams);
+  }
+}
+
+void issue_collectives(Communicator& communicator, std::span<Batch* const> batches) {
+  if (batches.size() > 1) require_alike(batches);
+  const std::span<const Call> calls = batches.front()->collectives;
+  std::size_t first = 0;
+  while (first < calls.size()) {
+    if (const std::size_t ranks = turns_from(calls, first); ranks != 0) {
+      Run run(communicator, batches, first, first + ranks);
+      if (calls[first].kind == Kind::broadcast) {
+        run.issue_as_all_gather();
+      } else {
+        run.issue_as_reduce_scatter();
+      }
+      first += ranks;
+      continue;
+    }
+    std::size_t end = first + 1;
+    while (end < calls.size() && go_together(calls[first], calls[end]) && turns_from(calls, end) == 0) ++end;
+    Run(communicator, batches, first, end).issue();
+    first = end;
+  }
+}
+
+void issue_messages(Communicator& communicator, std::span<Batch* const> batches) {
+  std::vector<Message> messages;
+  std::vector<Stream> streams;
+  const int first = communicator.first_member();
+  for (const Device device : communicator.devices()) streams.push_back(current_stream(device));
+  for (const Batch* const batch : batches) {
+    if (batch->messages.empty()) continue;
+    const Stream stream = batch->comm->stream(batch->messages.front().stream);
+    streams[static_cast<std::size_t>(batch->comm->rank - first)] = stream;
+    for (const Call& call : batch->messages) {
+      if (call.kind == Kind::send) {
+        messages.push_back(Message::send(input(call, stream), call.peer));
+      } else {
+        messages.push_back(Message::recv(output(call), call.peer));
+      }
+    }
+  }
+  if (messages.empty()) return;
+  const auto join = [&](bool is_before) {
+    for (const Batch* const batch : batches) {
+      for (const Call& call : batch->messages) {
+        if (call.stream == batch->messages.front().stream) continue;
+        const Stream other = call.comm->stream(call.stream);
+        const Stream main = streams[static_cast<std::size_t>(call.comm->rank - first)];
+        if (is_before) {
+          main.wait_stream(other);
+        } else {
+          other.wait_stream(main);
+        }
+      }
+    }
+  };
+  join(true);
+  communicator.batch_send_recv(messages, streams);
+  join(false);
+}
+
+}  // namespace tutti::nccl_api

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/joining.hpp"
+
+#include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/meeting.hpp"
+#include "collectives/nccl_api/meeting_host.hpp"
+#include "collectives/nccl_api/settings.hpp"
+#include "os/thread.hpp"
+#include "tutti/tensor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::nccl_api {
+namespace {
+
+CommunicatorOptions options_for(std::vector<Device> devices) {
+  const Settings& settings = Settings::get();
+  return {.devices = std::move(devices), .patience = settings.patience, .determinism = settings.determinism};
+}
+
+/// Makes a handle for each member of the communicator.
+void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
+  note_use();
+  const auto clique = std::make_shared<Clique>(std::move(communicator));
+  std::vector<std::unique_ptr<ncclComm>> handles;
+  for (int local = 0; local < clique->size(); ++local) {
+    auto handle = std::make_unique<ncclComm>();
+    handle->clique = clique;
+    handle->local = local;
+    handle->rank = clique->first_rank() + local;
+    handle->ranks = clique->ranks();
+    handle->device = clique->device(local);
+    handles.push_back(std::move(handle));
+  }
+  for (std::size_t i = 0; i < handles.size(); ++i) *results[i] = handles[i].release();
+}
+
+/// Throws a `Refusal`, on all ranks alike, if the parties cannot make a communicator of tutti.
+void require_one_host(std::span<const Party> parties) {
+  for (const Party& party : parties) {
+    if (party.facts.host == parties.front().facts.host) continue;
+    throw Refusal{ncclInvalidUsage,
+                  fmt::format("ncclCommInitRank: ranks {} and {} are on different hosts, expected all on one",
+                              parties.front().first, party.first)};
+  }
+}
+
+/// Throws a `Refusal` if ranks of one process have not come together.
+void require_one_party_for_each_process(std::span<const Party> parties) {
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    const auto same = std::ranges::find(parties.subspan(i + 1), parties[i].facts, &Party::facts);
+    if (same == parties.end()) continue;
+    throw Refusal{
+        ncclInvalidUsage,
+        fmt::format("ncclCommInitRank: ranks {} and {} are of one process, expected ranks of a process "
+                    "to follow one another and to be made in one group",
+                    parties[i].first, same->first)};
+  }
+}
+
+/// Makes the communicator of some ranks, all of which this process makes together.
+void make(std::span<const Joining> run) {
+  std::vector<Device> devices;
+  std::vector<ncclComm_t*> results;
+  for (const Joining& joining : run) {
+    devices.push_back(joining.device);
+    results.push_back(joining.result);
+  }
+  const CommunicatorOptions options = options_for(std::move(devices));
+  const Joining& first = run.front();
+  if (static_cast<std::size_t>(first.ranks) == run.size()) return hand_out(Communicator(options), results);
+  const Party party{
+      .first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = own_facts()};
+  Meeting meeting(first.address, first.ranks, party, Settings::get().join_timeout);
+  require_one_host(meeting.parties());
+  require_one_party_for_each_process(meeting.parties());
+  hand_out(Communicator(meeting, options), results);
+}
+
+/// Cuts the ranks of one communicator, in order, into runs whose numbers follow one another.
+std::vector<std::span<const Joining>> runs_of(std::span<const Joining> joinings) {
+  std::vector<std::span<const Joining>> runs;
+  std::size_t first = 0;
+  for (std::size_t i = 1; i <= joinings.size(); ++i) {
+    const bool goes_on = i < joinings.size() && joinings[i].address.token == joinings[first].address.token &&
+                         joinings[i].rank == joinings[i - 1].rank + 1;
+    if (goes_on) continue;
+    runs.push_back(joinings.subspan(first, i - first));
+    first = i;
+  }
+  return runs;
+}
+
+/// Calls `make` for each run, of which all but the first get a thread of their own.
+void make_all(std::span<const std::span<const Joining>> runs) {
+  std::vector<std::exception_ptr> errors(runs.size());
+  const auto attempt = [&](std::size_t i) {
+    try {
+      make(runs[i]);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<backend::Thread> threads;
+    for (std::size_t i = 1; i < runs.size(); ++i)
+      threads.emplace_back(
+          backend::Thread::Role{.name = "tutti-join", .purpose = "to make a communicator"},
+          [&attempt, i] { attempt(i); }, [](const backend::Escaped&) {});
+    attempt(0);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+/// What a rank tells the others of a communicator that is split.
+struct Wish {
+  int color = 0;
+  int key = 0;
+};
+
+/// Gathers a value of every rank through the communicator, in order of ranks.
+template <class T>
+std::vector<T> gather_values(Communicator& communicator, std::span<const T> mine) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(T));
+  const auto ranks = static_cast<std::size_t>(communicator.member_count());
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const Device device = communicator.devices()[i];
+    const auto* const values = reinterpret_cast<const std::uint8_t*>(&mine[i]);
+    inputs.push_back(tensor(std::span(values, sizeof(T)), {.device = device}));
+    out.push_back(empty({bytes * communicator.member_count()}, {.dtype = DType::uint8, .device = device}));
+  }
+  communicator.all_gather(inputs, out);
+  const std::vector<std::byte> gathered = out.front().to_bytes();
+  communicator.check();
+  std::vector<T> all(ranks);
+  std::memcpy(all.data(), gathered.data(), gathered.size());
+  return all;
+}
+
+/// Splits a communicator, every rank of which is a process of its own.
+void split_processes(const Splitting& splitting) {
+  Communicator& communicator = splitting.comm->clique->communicator();
+  const std::optional<int> color = splitting.color < 0 ? std::nullopt : std::optional(splitting.color);
+  std::optional<Communicator> part = communicator.split(color, splitting.key);
+  *splitting.result = nullptr;
+  if (part) hand_out(std::move(*part), std::span(&splitting.result, 1));
+}
+
+/// Returns the ranks of a color, in order of keys, then of ranks.
+std::vector<int> ranks_of_color(std::span<const Wish> wishes, int color) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
+    if (wishes[rank].color == color) ranks.push_back(static_cast<int>(rank));
+  }
+  std::ranges::stable_sort(ranks, {}, [&](int rank) { return wishes[static_cast<std::size_t>(rank)].key; });
+  return ranks;
+}
+
+/// Splits a communicator, some ranks of which are of one process: those of a color meet anew. `splittings`
+/// are those of all local ranks, in order.
+void split_ranks(std::span<const Splitting> splittings) {
+  Communicator& communicator = splittings.front().comm->clique->communicator();
+  std::vector<Wish> mine;
+  for (const Splitting& splitting : splittings)
+    mine.push_back({.color = splitting.color, .key = splitting.key});
+  const std::vector<Wish> wishes = gather_values<Wish>(communicator, mine);
+  std::vector<MeetingAddress> own(splittings.size());
+  for (std::size_t i = 0; i < splittings.size(); ++i) {
+    const bool leads = splittings[i].color >= 0 &&
+                       ranks_of_color(wishes, splittings[i].color).front() == splittings[i].comm->rank;
+    if (leads) own[i] = MeetingHost::get().announce();
+  }
+  const std::vector<MeetingAddress> addresses = gather_values<MeetingAddress>(communicator, own);
+  std::vector<Joining> joinings;
+  for (const Splitting& splitting : splittings) {
+    *splitting.result = nullptr;
+    if (splitting.color < 0) continue;
+    const std::vector<int> ranks = ranks_of_color(wishes, splitting.color);
+    const auto place = std::ranges::find(ranks, splitting.comm->rank) - ranks.begin();
+    joinings.push_back({.result = splitting.result,
+                        .address = addresses[static_cast<std::size_t>(ranks.front())],
+                        .ranks = static_cast<int>(ranks.size()),
+                        .rank = static_cast<int>(place),
+                        .device = splitting.comm->device});
+  }
+  join(std::move(joinings));
+}
+
+}  // namespace
+
+void join(std::vector<Joining> joinings) {
+  if (joinings.empty()) return;
+  std::ranges::sort(joinings, [](const Joining& a, const Joining& b) {
+    return a.address.token != b.address.token ? a.address.token < b.address.token : a.rank < b.rank;
+  });
+  try {
+    make_all(runs_of(joinings));
+  } catch (...) {
+    for (const Joining& joining : joinings) {
+      delete *joining.result;
+      joining.give_up();
+    }
+    throw;
+  }
+}
+
+void join_alone(ncclComm_t* results, const std::vector<Device>& devices) {
+  std::vector<ncclComm_t*> places;
+  for (std::size_t i = 0; i < devices.size(); ++i) places.push_back(results + i);
+  hand_out(Communicator(options_for(devices)), places);
+}
+
+void split(std::vector<Splitting> splittings) {
+  std::ranges::stable_sort(splittings, {}, [](const Splitting& splitting) { return splitting.comm->rank; });
+  while (!splittings.empty()) {
+    const std::shared_ptr<Clique> clique = splittings.front().comm->clique;
+    std::vector<Splitting> own;
+    std::ranges::copy_if(splittings, std::back_inserter(own),
+                         [&](const Splitting& one) { return one.comm->clique == clique; });
+    std::erase_if(splittings, [&](const Splitting& one) { return one.comm->clique == clique; });
+    if (static_cast<int>(own.size()) != clique->size())
+      throw Refusal{
+          ncclInvalidUsage,
+          fmt::format("ncclCommSplit: {} of {} ranks of this process are split, expected all of them in "
+                      "one group",
+                      own.size(), clique->size())};
+    const Communicator& communicator = clique->communicator();
+    if (communicator.rank_count() == communicator.member_count()) {
+      split_processes(own.front());
+    } else {
+      split_ranks(own);
+    }
+  }
+}
+
+MeetingAddress meeting_of(const ncclUniqueId& id) {
+  MeetingAddress address;
+  std::memcpy(&address, id.internal, sizeof(address));
+  if (address.mark == meeting_mark) return address;
+  throw Refusal{
+      ncclInvalidArgument,
+      "ncclCommInitRank: commId is no unique id of tutti, expected one that ncclGetUniqueId of this "
+      "library has made"};
+}
+
+}  // namespace tutti::nccl_api

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "os/descriptor.hpp"
+#include "tutti/nccl_api.h"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+/// How processes meet that know a unique id: what they send to the process that has made the id, and what it
+/// answers. All numbers are in the byte order of the machine: a job's machines have one.
+namespace tutti::nccl_api {
+
+using Token = std::array<std::byte, 32>;
+
+/// The content of a unique id: where the meeting is, and the secret that lets in.
+struct MeetingAddress {
+  std::array<char, 8> mark{};
+  Token token{};
+  std::uint32_t family = AF_INET;
+  std::uint16_t port = 0;               ///< in network order
+  std::array<std::byte, 16> address{};  ///< in network order; 4 bytes of it for AF_INET
+};
+static_assert(sizeof(MeetingAddress) <= NCCL_UNIQUE_ID_BYTES && std::is_trivially_copyable_v<MeetingAddress>);
+
+inline constexpr std::array<char, 8> meeting_mark{'t', 'u', 't', 't', 'i', 'I', 'D', '1'};
+
+/// What the ranks of a communicator must know of one another before they make it.
+struct Facts {
+  std::array<std::uint64_t, 2> host{};  ///< identifies the host
+  std::uint64_t process = 0;            ///< identifies the process on its host
+  std::uint32_t runs_on_gpus = 0;       ///< 1 on GPUs, 0 on virtual devices
+  std::uint32_t may_fall_back = 0;      ///< 1 if the process could use NCCL instead
+  friend bool operator==(const Facts&, const Facts&) = default;
+};
+
+/// Ranks `first` to `first + count - 1`, which are of one process and come together.
+struct Party {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+  Facts facts{};
+};
+
+struct Arrival {
+  Token token{};
+  std::uint32_t version = 1;
+  std::int32_t ranks = 0;
+  Party party{};
+};
+
+/// Stands before every message to the host of the meeting: an `Arrival` first, then the sender's part of each
+/// exchange. The answer, an `MeetingAnswer` and its bytes, comes when all have sent theirs.
+struct MeetingMessage {
+  std::uint64_t bytes = 0;
+  std::int64_t timeout_ms = 0;  ///< after which the meeting fails, unless all have sent theirs
+};
+struct MeetingAnswer {
+  std::uint64_t bytes = 0;
+  std::int32_t result = ncclSuccess;  ///< else the bytes are a sentence
+};
+
+inline constexpr std::uint64_t longest_message = std::uint64_t{64} << 20U;
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+/// Returns the address that the id names.
+[[nodiscard]] inline SocketAddress socket_address(const MeetingAddress& meeting) noexcept {
+  SocketAddress result;
+  if (meeting.family == AF_INET) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = meeting.port;
+    std::memcpy(&address.sin_addr, meeting.address.data(), sizeof(address.sin_addr));
+    std::memcpy(&result.storage, &address, sizeof(address));
+    result.length = sizeof(address);
+    return result;
+  }
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = meeting.port;
+  std::memcpy(&address.sin6_addr, meeting.address.data(), sizeof(address.sin6_addr));
+  std::memcpy(&result.storage, &address, sizeof(address));
+  result.length = sizeof(address);
+  return result;
+}
+
+/// Returns this process's facts.
+[[nodiscard]] Facts own_facts();
+
+}  // namespace tutti::nccl_api
