@@ -126,7 +126,7 @@ TEST(SymmetricMemory, BelongsToOneProcessToo) {
   });
 }
 
-TEST(SymmetricMemory, PutsAndSignalsGoAroundTheRing) {
+TEST(SymmetricMemory, PutsGoAroundTheRingAndSignalsAreAdded) {
   expect_all_right(3, [](Exchange& exchange) {
     constexpr int laps = 5;
     constexpr std::int64_t count = 1'003;
@@ -143,15 +143,6 @@ TEST(SymmetricMemory, PutsAndSignalsGoAroundTheRing) {
     if (exchange.rank() == 0) {
       EXPECT_TRUE(holds(memory.tensor(), laps * 3));
     }
-    communicator.barrier();
-    wait_for(communicator);
-  });
-}
-
-TEST(SymmetricMemory, SignalsAreAdded) {
-  expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange);
-    const SymmetricMemory memory = communicator.symmetric({1});
     const Tensor status = zero_at(communicator.devices()[0].index());
     test::launch_signals(SymmetricLaunch{memory, 0, status, patience}, SymmetricView::signal_count - 1, 50);
     EXPECT_TRUE(holds(status, done));
@@ -259,20 +250,11 @@ TEST(SymmetricMemory, IsFreedOnceAllHaveReleasedIt) {
     EXPECT_FALSE(memory);
     EXPECT_EQ(memory_allocated(communicator.devices()[0]), before);
     memory.release();
-  });
-}
-
-TEST(SymmetricMemory, TensorsMayBeKeptForLonger) {
-  expect_all_right(2, [](Exchange& exchange) {
-    Tensor kept;
-    {
-      Communicator communicator = make(exchange);
-      SymmetricMemory memory = communicator.symmetric({1'000}, DType::int32);
-      kept = memory.tensor();
-      kept.fill_(7);
-      memory.release();
-      EXPECT_TRUE(holds(kept, 7));
-    }
+    // A tensor may be kept for longer.
+    memory = communicator.symmetric({1'000}, DType::int32);
+    const Tensor kept = memory.tensor();
+    kept.fill_(7);
+    memory.release();
     EXPECT_TRUE(holds(kept, 7));
   });
 }
