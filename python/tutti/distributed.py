@@ -165,15 +165,15 @@ class _Output:
     """A contiguous tensor in place of an output that is not; `finish` copies it there."""
 
     def __init__(self, tensor, reads=False):
-        self._target = tensor.detach()
+        self.target = tensor.detach()
         is_whole = tensor.is_contiguous()
-        self.tensor = self._target if is_whole else self._dense(reads)
-        self.finish = () if is_whole else (lambda: self._target.copy_(self.tensor),)
+        self.tensor = self.target if is_whole else self._dense(reads)
+        self.finish = () if is_whole else (lambda: self.target.copy_(self.tensor),)
 
     def _dense(self, reads):
         if reads:
-            return self._target.contiguous()
-        return torch.empty_like(self._target, memory_format=torch.contiguous_format)
+            return self.target.contiguous()
+        return torch.empty_like(self.target, memory_format=torch.contiguous_format)
 
 
 def _inputs(tensors):
@@ -190,6 +190,15 @@ def _split_to(flat, targets):
             start += target.numel()
 
     return (copy,)
+
+
+def _finishing(outputs):
+    return [step for output in outputs for step in output.finish]
+
+
+def _used(inputs, outputs):
+    """All tensors that a call works on, copies of outputs included, so that a side stream can be named to their owner."""
+    return [*inputs, *(tensor for output in outputs for tensor in (output.target, output.tensor))]
 
 
 def _sizes_of_rows(tensor, splits, size):
@@ -227,9 +236,11 @@ class TuttiBackend(_Base):
     def _device_of_rank(rank):
         # Virtual devices promise memory without taking it.
         os.environ.setdefault("TUTTI_VIRTUAL_MEMORY", "64G")
-        if tutti.backend() == "cuda":
-            return torch.cuda.current_device()
-        return int(os.environ.get("LOCAL_RANK", rank)) % tutti.device_count()
+        number = dist.get_rank() if dist.is_initialized() else rank
+        local = int(os.environ.get("LOCAL_RANK", number)) % tutti.device_count()
+        if tutti.backend() == "cuda" and torch.cuda.current_device() != 0:
+            return torch.cuda.current_device()  # which the program has set
+        return local
 
     # Descriptions
 
@@ -294,7 +305,7 @@ class TuttiBackend(_Base):
             for output in outputs:
                 self.communicator.broadcast_(output.tensor, opts.rootRank)
 
-        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+        return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
     def allreduce(self, tensors, opts):
         op = _operation(opts.reduceOp)
@@ -307,7 +318,7 @@ class TuttiBackend(_Base):
             else:
                 self.communicator.all_reduce_coalesced(dense, out=dense, op=op)
 
-        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+        return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
     def allreduce_coalesced(self, tensors, opts):
         return self.allreduce(tensors, opts)
@@ -320,7 +331,7 @@ class TuttiBackend(_Base):
             for output in outputs:
                 self.communicator.reduce(output.tensor, opts.rootRank, out=output.tensor, op=op)
 
-        return self._run(call, tensors, tensors, [step for output in outputs for step in output.finish])
+        return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
     def allgather(self, outputs, inputs, opts=None):
         sources = _inputs(inputs)
@@ -331,7 +342,7 @@ class TuttiBackend(_Base):
                 self.communicator.all_gather(source, out=flat)
 
         finish = [step for flat, list_ in zip(flats, outputs, strict=True) for step in _split_to(flat, list_)]
-        return self._run(call, inputs, outputs, finish)
+        return self._run(call, [*sources, *flats, *(part for list_ in outputs for part in list_)], outputs, finish)
 
     def all_gather_single(self, output, input, opts=None):
         return self.all_gather_single_coalesced([output], [input], opts)
@@ -344,7 +355,7 @@ class TuttiBackend(_Base):
         def call():
             self.communicator.all_gather_coalesced(sources, out=dense)
 
-        return self._run(call, inputs, outputs, [step for target in targets for step in target.finish])
+        return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
     def reduce_scatter(self, outputs, inputs, opts):
         op = _operation(opts.reduceOp)
@@ -355,7 +366,7 @@ class TuttiBackend(_Base):
             for source, target in zip(sources, targets, strict=True):
                 self.communicator.reduce_scatter(source, out=target.tensor, op=op)
 
-        return self._run(call, outputs, outputs, [step for target in targets for step in target.finish])
+        return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
     def reduce_scatter_single(self, output, input, opts):
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -369,7 +380,7 @@ class TuttiBackend(_Base):
         def call():
             self.communicator.reduce_scatter_coalesced(sources, out=dense, op=op)
 
-        return self._run(call, inputs, outputs, [step for target in targets for step in target.finish])
+        return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts=None):
         source = _inputs([input])[0]
@@ -386,7 +397,7 @@ class TuttiBackend(_Base):
                     out_sizes=_sizes_of_rows(output, output_splits, self._size),
                 )
 
-        return self._run(call, [input], [output], target.finish)
+        return self._run(call, _used([source], [target]), [output], target.finish)
 
     def alltoall(self, outputs, inputs, opts=None):
         source = torch.cat([part.detach().reshape(-1) for part in inputs])
@@ -400,7 +411,7 @@ class TuttiBackend(_Base):
                 out_sizes=[output.numel() for output in outputs],
             )
 
-        return self._run(call, inputs, outputs, _split_to(flat, outputs))
+        return self._run(call, [source, flat, *outputs], outputs, _split_to(flat, outputs))
 
     def gather(self, outputs, inputs, opts):
         source = inputs[0].detach().reshape(-1)
@@ -410,7 +421,9 @@ class TuttiBackend(_Base):
         def call():
             self.communicator.gather(source, opts.rootRank, out=source if flat is None else flat)
 
-        return self._run(call, inputs, outputs, _split_to(flat, outputs[0]) if is_root else ())
+        if not is_root:
+            return self._run(call, [source], outputs)
+        return self._run(call, [source, flat, *outputs[0]], outputs, _split_to(flat, outputs[0]))
 
     def scatter(self, outputs, inputs, opts):
         target = _Output(outputs[0].detach())
@@ -422,7 +435,7 @@ class TuttiBackend(_Base):
         def call():
             self.communicator.scatter(source, opts.rootRank, out=flat)
 
-        return self._run(call, outputs, outputs, target.finish)
+        return self._run(call, _used([] if source is None else [source], [target]), outputs, target.finish)
 
     def barrier(self, opts=None):
         if tutti.backend() == "cuda":
@@ -437,12 +450,13 @@ class TuttiBackend(_Base):
     # Messages
 
     def send(self, tensors, dst, tag=0):
-        return self._send_or_receive([("send", tensor, dst) for tensor in _inputs(tensors)], tensors, ())
+        sources = _inputs(tensors)
+        return self._send_or_receive([("send", source, dst) for source in sources], sources, ())
 
     def recv(self, tensors, src, tag=0):
         targets = [_Output(tensor) for tensor in tensors]
         messages = [("recv", target.tensor, src) for target in targets]
-        return self._send_or_receive(messages, tensors, [step for target in targets for step in target.finish])
+        return self._send_or_receive(messages, _used(tensors, targets), _finishing(targets))
 
     def _send_or_receive(self, messages, tensors, finish):
         if self._messages is None:
