@@ -16,8 +16,8 @@ namespace {
 /// The context manager `graph`.
 class GraphScope {
  public:
-  GraphScope(nb::object graph, GraphPoolHandle pool, std::optional<Stream> stream)
-      : graph_(std::move(graph)), options_{.pool = std::move(pool), .stream = std::move(stream)} {}
+  GraphScope(nb::object graph, GraphPoolHandle pool, const std::optional<Stream>& stream)
+      : graph_(std::move(graph)), options_{.pool = std::move(pool), .stream = stream} {}
 
   void enter() {
     CUDAGraph& graph = nb::cast<CUDAGraph&>(graph_);
@@ -76,7 +76,7 @@ void bind_graphs(nb::module_& module) {
              nb::object stream) {
             std::optional<Stream> on;
             if (!stream.is_none()) on = StreamArgument{stream}.get(Device::current());
-            new (self) GraphScope(std::move(graph), pool.value_or(GraphPoolHandle()), std::move(on));
+            new (self) GraphScope(std::move(graph), pool.value_or(GraphPoolHandle()), on);
           },
           nb::arg("cuda_graph"), nb::arg("pool") = nb::none(), nb::arg("stream") = nb::none(),
           nb::sig("def __init__(self, cuda_graph: CUDAGraph, pool: GraphPoolHandle | None = None, stream: "

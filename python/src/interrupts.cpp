@@ -201,7 +201,7 @@ void wait_interruptibly(std::function<void()> wait) {
   }
 }
 
-AbortOnInterrupt::AbortOnInterrupt(Communicator& communicator) : is_outermost_(false) {
+AbortOnInterrupt::AbortOnInterrupt(Communicator& communicator) {
   if (!is_main_thread()) return;
   start_watch_once();
   CallUnderWay& call = call_under_way();

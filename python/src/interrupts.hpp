@@ -23,7 +23,7 @@ class AbortOnInterrupt {
   ~AbortOnInterrupt();
 
  private:
-  bool is_outermost_;
+  bool is_outermost_ = false;
 };
 
 /// Raises what a signal handler of Python raises, if one is due. Needs the GIL.
