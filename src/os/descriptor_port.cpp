@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/descriptor_port.hpp"
 
+#include "os/drawn_number.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -17,7 +18,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -39,16 +39,6 @@ constexpr char is_for_others = 'u';
 
 [[noreturn]] void fail_by(ErrorCode code, const std::string& what, int error) {
   throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
-}
-
-/// Draws a random number other than 0.
-std::uint64_t drawn_number() {
-  std::uint64_t number = 0;
-  while (number == 0) {
-    if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-      fail_by(ErrorCode::internal, "getrandom", errno);
-  }
-  return number;
 }
 
 /// Name of a socket: an abstract one, which the network namespace keeps, or a file's.
