@@ -26,7 +26,8 @@ struct Streams::Pool {
 Streams::Streams(Runtime& runtime)
     : backend_(runtime.backend()),
       events_(runtime.part<EventPool>()),
-      ended_work_(runtime.part<EndedWork>()) {
+      ended_work_(runtime.part<EndedWork>()),
+      launch_gates_(static_cast<std::size_t>(runtime.device_count())) {
   for (int device = 0; device < runtime.device_count(); ++device) pools_.push_back(std::make_unique<Pool>());
 }
 
@@ -68,14 +69,25 @@ bool Streams::owns(backend::StreamRef stream) {
   });
 }
 
+Streams::LaunchLocks Streams::launch_together(std::span<const int> devices) {
+  LaunchLocks locks;
+  locks.reserve(devices.size());
+  // In ascending order, as all others lock them.
+  for (std::size_t device = 0; device < launch_gates_.size(); ++device) {
+    if (std::ranges::find(devices, static_cast<int>(device)) != devices.end())
+      locks.emplace_back(launch_gates_[device].mutex);
+  }
+  return locks;
+}
+
 void Streams::wait_event(backend::StreamRef stream, backend::EventHandle event) {
-  const std::shared_lock gate(launch_gate_);
+  const std::shared_lock gate(launch_gates_[static_cast<std::size_t>(stream.device)].mutex);
   backend_.wait_event(stream, event);
 }
 
 void Streams::wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags,
                            std::uint32_t value) {
-  const std::shared_lock gate(launch_gate_);
+  const std::shared_lock gate(launch_gates_[static_cast<std::size_t>(stream.device)].mutex);
   backend_.wait_signals(stream, flags, value);
 }
 

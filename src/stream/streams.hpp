@@ -40,11 +40,12 @@ class Streams final : public RuntimePart {
   /// pooled one.
   [[nodiscard]] bool owns(backend::StreamRef stream);
 
-  /// Returns a lock that is held while kernels that wait for one another are queued, one by one. Does not
-  /// wait for streams.
-  [[nodiscard]] std::unique_lock<std::shared_mutex> launch_together() {
-    return std::unique_lock(launch_gate_);
-  }
+  /// Locks of `launch_together`.
+  using LaunchLocks = std::vector<std::unique_lock<std::shared_mutex>>;
+  /// Returns locks that are held while kernels on streams of these devices that wait for one another are
+  /// queued, one by one. Queuing may wait for other kernels, and for the threads that launch these on other
+  /// devices: those are not held up. Does not wait for streams.
+  [[nodiscard]] LaunchLocks launch_together(std::span<const int> devices);
   /// Makes the backend's call, for all other code; not from a thread that holds `launch_together`.
   void wait_event(backend::StreamRef stream, backend::EventHandle event);
   void wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags, std::uint32_t value);
@@ -64,7 +65,10 @@ class Streams final : public RuntimePart {
   EndedWork& ended_work_;
   std::vector<std::unique_ptr<Pool>> pools_;  ///< by device
   /// Written at every wait: nothing else that is read often is beside it.
-  alignas(cache_line_bytes) std::shared_mutex launch_gate_;
+  struct alignas(cache_line_bytes) LaunchGate {
+    std::shared_mutex mutex;
+  };
+  std::vector<LaunchGate> launch_gates_;  ///< by device of the stream that is made to wait
 };
 
 }  // namespace tutti

@@ -83,7 +83,7 @@ void Clique::enqueue(const CallList& list, const Binding& binding) {
   check_asynchronous_errors();
   // In this order, as teams take them.
   const std::lock_guard lock(library_.group_mutex());
-  const auto gate = runtime_.part<Streams>().launch_together();
+  const auto gate = runtime_.part<Streams>().launch_together(devices_);
   std::size_t begin = 0;
   for (const std::size_t end : list.group_ends) {
     Group group(library_);

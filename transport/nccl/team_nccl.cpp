@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -194,10 +193,10 @@ void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& bindi
   // The kernels of one local member wait for other ranks' alone; NCCL may do so here, the first time, and
   // must not hold up what those ranks wait for.
   std::unique_lock<std::mutex> group;
-  std::unique_lock<std::shared_mutex> gate;
+  Streams::LaunchLocks gate;
   if (communicators_.size() > 1) {
     group = std::unique_lock(library_.group_mutex());
-    gate = runtime_.part<Streams>().launch_together();
+    gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
   }
   std::size_t begin = 0;
   for (const std::size_t end : list.group_ends) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <shared_mutex>
 #include <tuple>
 
 namespace tutti::transport::team {
@@ -106,8 +105,8 @@ void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t d
   direct_from_ = direct_from;
   divide(transfers);
   {
-    std::unique_lock<std::shared_mutex> gate;
-    if (members_.size() > 1) gate = runtime_.part<Streams>().launch_together();
+    Streams::LaunchLocks gate;
+    if (members_.size() > 1) gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
     if (members_.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
       launch_each_apart(streams);
     } else {

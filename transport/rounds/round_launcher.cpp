@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <shared_mutex>
 #include <utility>
 
 namespace tutti::transport::team {
@@ -169,8 +168,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   const std::span<const backend::StreamRef> lanes = binding.lanes;
   const auto streams = lanes.subspan(team_.membership().first_local(), team_.membership().local_count());
   if (plan.round_count == 0) return finish(sequence, lanes);
-  std::unique_lock<std::shared_mutex> gate;
-  if (plan.parts.size() > 1) gate = runtime_.part<Streams>().launch_together();
+  Streams::LaunchLocks gate;
+  if (plan.parts.size() > 1) gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
   const Launch launch{
       sequence, plan, binding.addresses, streams, binding.reducing, binding.most_multiprocessors};
   if (runtime_.backend().is_watched())
