@@ -19,16 +19,17 @@
 #include <string_view>
 #include <vector>
 
-/// Collectives between processes.
+/// Collectives between processes, or threads.
 namespace tutti {
 
 class SymmetricMemory;
 
-/// A group of devices in several processes, of one host or of several, and the collectives among them.
+/// A group of devices of several ranks, on one host or on several, and the collectives among them.
 ///
-/// Every process is a *rank*. Every device that it contributes is a *member*. Members are numbered through
-/// all ranks: those of rank 0 in its order, then those of rank 1, and so on. With one device per process,
-/// members are ranks. A `root` is a member. Members of this process are *local*.
+/// Every process is a *rank*, or a thread of one if several have objects of their own (*Threads as ranks*).
+/// Every device that a rank contributes is a *member*. Members are numbered through all ranks: those of rank
+/// 0 in its order, then those of rank 1, and so on. With one device per rank, members are ranks. A `root` is
+/// a member. Members of this rank are *local*.
 ///
 /// # Calls
 /// The collectives are those of `CommunicatorCollectives` (`tutti/communicator_collectives.hpp`).
@@ -60,6 +61,17 @@ class SymmetricMemory;
 /// several communicators may wait on a GPU at the same time. The more communicators a process has on a GPU,
 /// the fewer of its multiprocessors a call uses. (Captured calls, and calls under way when another
 /// communicator is made, keep their share.)
+///
+/// # Threads as ranks
+/// Several ranks may be threads of one process, beside ranks of other processes. Each constructs an object of
+/// its own while the others do, over an exchange of as many ranks, with devices that no other rank of its
+/// process has; otherwise the constructors of all ranks throw Error(invalid_argument). From then on one
+/// thread may act for several ranks: it may make their calls in turn, except those for which the host waits
+/// for other ranks (*Stream order*) and while launches block (*Lifetime*), and may destroy them in any order.
+/// Work that a rank's stream is made to wait for must not be queued behind calls that wait for that rank.
+///
+/// Threads use one another's memory by its address; all else is as between processes, and errors name ranks.
+/// NCCL carries no calls of ranks with several members each.
 ///
 /// # Memory
 /// Tensors may be dropped right after the call. Where members can access one another's device memory, large
@@ -136,10 +148,10 @@ class SymmetricMemory;
 /// child that is forked later cannot use it: calls throw Error(unsupported) there.
 ///
 /// Kernels of several members of one process wait for one another. The first communicator with several local
-/// members finds out whether launches return only when their kernels have ended, as with
-/// CUDA_LAUNCH_BLOCKING=1 and under some debuggers and profilers. If so, a separate thread launches each
-/// member's kernels, and NCCL carries nothing. If that does not help either, the communicator is refused:
-/// Error(unsupported).
+/// members, or with ranks that are threads, finds out whether launches return only when their kernels have
+/// ended, as with CUDA_LAUNCH_BLOCKING=1 and under some debuggers and profilers. If so, a separate thread
+/// launches each member's kernels, and NCCL carries nothing; ranks that are threads must then make their
+/// calls at the same time. If that does not help either, the communicator is refused: Error(unsupported).
 class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
  public:
   /// Makes an empty communicator, into which another can be moved later: a class, for instance, can hold it
@@ -166,7 +178,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// received what this rank has sent to them. If calls have been captured, or ranks are on several hosts, it
   /// waits until the others destroy their communicators, too. It waits for calls as long as their patience,
   /// or the timeout if that is longer; for all else as long as the timeout. It does not wait for a rank whose
-  /// process is known to be gone.
+  /// process is known to be gone, nor, if all ranks are on one host, for other ranks of its own process, as
+  /// the same thread may destroy these next: memory that they use stays until they are gone.
   ///
   /// Calls that are not complete by then are ended. If their streams still do not reach them, the memory that
   /// they use is kept until the process ends. On GPUs, memory of the local devices is freed, for which the
@@ -186,9 +199,9 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   [[nodiscard]] int rank_count() const;
   /// Returns the number of members of all ranks.
   [[nodiscard]] int member_count() const;
-  /// Returns the number of this process's first member.
+  /// Returns the number of this rank's first member.
   [[nodiscard]] int first_member() const;
-  /// Returns the devices of this process's members, in order.
+  /// Returns the devices of this rank's members, in order.
   [[nodiscard]] const std::vector<Device>& devices() const;
 
   // # Messages
@@ -239,7 +252,7 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Sends and receives on current streams. Returns the received tensor: dense, on the device of `tensor`,
   /// with its sizes and element type, which the tensor that `from` sends must have, too.
   [[nodiscard]] Tensor sendrecv(const Tensor& tensor, int to, int from);
-  /// Sends and receives any number of messages at the same time. A message between members of one process, or
+  /// Sends and receives any number of messages at the same time. A message between members of one rank, or
   /// of a member to itself, needs both sides in one batch. No `out` may overlap another tensor of the batch.
   void batch_send_recv(ListOf<Message> messages, StreamList streams = {});
 

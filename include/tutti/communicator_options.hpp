@@ -14,7 +14,7 @@ namespace tutti {
 /// Options of a new communicator. A member is each rank's own choice unless it says that it must be the same
 /// on all ranks.
 struct CommunicatorOptions {
-  /// Devices that this process contributes, 1 to 16, without repetition; each becomes a member. Empty: the
+  /// Devices that this rank contributes, 1 to 16, without repetition; each becomes a member. Empty: the
   /// calling thread's current device (on GPUs, CUDA's). Calls of a communicator leave the current device as
   /// it was.
   std::vector<Device> devices{};

@@ -52,7 +52,7 @@ class TUTTI_EXPORT Network {
   [[nodiscard]] virtual std::unique_ptr<Network> part(std::span<const int> ranks, Exchange& exchange) = 0;
 };
 
-/// Lets the processes of a `Communicator` exchange data while they make it; a job launcher has to provide
+/// Lets the ranks of a `Communicator` exchange data while they make it; a job launcher has to provide
 /// nothing else. `tutti/mpi.hpp` makes one from an `MPI_Comm`, `tutti/tcp.hpp` one over TCP.
 ///
 /// Implementations need not be thread-safe; a communicator calls from one thread at a time.
@@ -63,7 +63,7 @@ class TUTTI_EXPORT Exchange {
   Exchange& operator=(const Exchange&) = delete;
   virtual ~Exchange();
 
-  /// Returns this process's number among `size()`, from 0.
+  /// Returns this rank's number among `size()`, from 0. Ranks that are threads have an exchange each.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   /// Gathers `mine` of every rank, all of one length, into `all` in rank order; `all` is size() times as

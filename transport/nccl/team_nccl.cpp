@@ -241,6 +241,9 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
   } else if (team.membership().local_count() > 1 &&
              runtime.part<LaunchProbe>().find(team.membership().devices()) != Launching::from_one_thread) {
     mine.refusal = Note(fmt::format("it has several members, and {}", launches_block));
+  } else if (team.membership().local_count() > 1 && team.membership().shares_process_with_any()) {
+    // NCCL waits for other ranks with the lock of groups held.
+    mine.refusal = Note("it has several members, and other ranks are threads of its process");
   } else {
     mine.version = Note(Library::get().detail());
     for (std::size_t local = 0; local < team.membership().local_count(); ++local) {

@@ -45,6 +45,19 @@ bool Departure::are_all(std::uint32_t state) const noexcept {
   return true;
 }
 
+bool Departure::is_left_alone(std::size_t rank) const noexcept {
+  // The thread that is here may be the one that lets it go on. What it still uses stays in any case.
+  return membership_.shares_process(rank) && !membership_.spans_hosts();
+}
+
+bool Departure::have_others_left() const noexcept {
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    const bool has_left = state_.status(rank).state.load() >= RankStatus::left || processes_[rank].is_gone();
+    if (!has_left && !is_left_alone(rank)) return false;
+  }
+  return true;
+}
+
 bool Departure::is_through(std::size_t rank) const noexcept {
   const std::uint64_t last = calls_.last();
   return state_.status(rank).last_sequence.load() >= last && progress_.has_completed(rank, last);
@@ -66,7 +79,7 @@ bool Departure::has_received(std::size_t rank) const noexcept {
 bool Departure::is_anyone_late() const noexcept {
   if (calls_.has_captured()) return false;  // nobody knows when graphs run
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const bool goes_on = state_.status(rank).state.load() < RankStatus::leaving &&
+    const bool goes_on = state_.status(rank).state.load() < RankStatus::leaving && !is_left_alone(rank) &&
                          !processes_[rank].is_gone() && !failure_detector_.gives_no_sign(rank);
     if (goes_on && !(is_through(rank) && has_received(rank))) return true;
   }
@@ -74,6 +87,7 @@ bool Departure::is_anyone_late() const noexcept {
 }
 
 bool Departure::needs_nothing(std::size_t rank) const noexcept {
+  if (is_left_alone(rank)) return true;
   const RankStatus& status = state_.status(rank);
   if (status.state.load() >= RankStatus::leaving || processes_[rank].is_gone()) return true;
   // It need not come here: it may be about to leave another team first, where this rank comes later.
@@ -105,7 +119,7 @@ void Departure::leave(std::chrono::milliseconds patience, Windows& windows, Regi
   };
   const auto is_still_open = [&] {
     if (host_proxy != nullptr) return !are_all(RankStatus::left) || !host_proxy->has_delivered();
-    return is_read && !are_all(RankStatus::left);
+    return is_read && !have_others_left();
   };
   enter(RankStatus::leaving);
   // A late rank may need what this rank passes on, or its memory: the timeout begins when nobody is late.
@@ -142,6 +156,9 @@ void Departure::defer_frees(HostShare& shared, Windows& windows,
   }
   registrations.reset();
   deferred.sweep(membership_.devices());
+  if (!membership_.shares_process_with_any()) return;
+  // Ranks of this process that left before have waited for nobody: perhaps this was the last one.
+  for (int device = 0; device < runtime_.device_count(); ++device) free_deferred(runtime_, {&device, 1});
 }
 
 void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept {

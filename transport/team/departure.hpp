@@ -48,7 +48,9 @@ class Departure {
   /// longer late with calls that this one has made or messages that it has sent, for the longer of `patience`
   /// and the timeout. Then, for the timeout at most, it waits on several hosts for the others to leave too;
   /// and where members' devices hold the windows, until they need nothing more of this rank, and a moment
-  /// longer for them to close its windows. It waits for no rank whose process is known to be gone.
+  /// longer for them to close its windows. It waits for no rank whose process is known to be gone, nor, on
+  /// one host, for others of this process, which may need the thread that waits: they find this rank's memory
+  /// as long as they need it.
   void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
              const HostProxy* host_proxy) noexcept;
   /// Leaves this rank's memory that others still have open to the runtime, which frees it once they report
@@ -58,6 +60,10 @@ class Departure {
  private:
   /// Returns true if all other ranks that are not known to be gone have reached `state`.
   [[nodiscard]] bool are_all(std::uint32_t state) const noexcept;
+  /// Returns true if the rank is never waited for: another one of this process, if there is one host.
+  [[nodiscard]] bool is_left_alone(std::size_t rank) const noexcept;
+  /// Returns true if all ranks that are waited for have closed this one's windows, or are gone.
+  [[nodiscard]] bool have_others_left() const noexcept;
   /// Returns true if the rank has completed all calls that this one has made.
   [[nodiscard]] bool is_through(std::size_t rank) const noexcept;
   /// Returns true if the rank has received all messages that this one has sent to it, if none are captured.

@@ -32,7 +32,7 @@ constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
 
 /// The version of the shared and exchanged structures. Increment it when a structure changes its meaning but
 /// not its size, as sizes are compared anyway.
-constexpr std::uint64_t meaning = 8;
+constexpr std::uint64_t meaning = 9;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =

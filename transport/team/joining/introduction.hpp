@@ -43,8 +43,8 @@ struct TeamSettings {
 /// The information that the ranks that form a team have exchanged.
 struct Introductions {
   Membership membership;
-  std::vector<pid_t> process_numbers;    ///< by rank; each as its rank counts
-  std::vector<PeerProcess> processes;    ///< by rank; none for this one and those that cannot be watched
+  std::vector<pid_t> process_numbers;  ///< by rank; each as its rank counts
+  std::vector<PeerProcess> processes;  ///< by rank; none for those of this process or that cannot be watched
   std::shared_ptr<DescriptorPort> port;  ///< over which others of this host get memory; none if they cannot
   std::unique_ptr<Network> network;      ///< nullptr if there is one host
 };

@@ -83,7 +83,8 @@ void PeerSegments::open_loop() {
     const std::uint32_t seen = table().bell.value.load();
     for_each_case([this](const Case& segment) {
       const std::uint64_t followed = segment.view.version.load();
-      if (!RegistrationTable::is_open(followed) && followed != segment.version) open(segment);
+      if (!is_own(segment) && !RegistrationTable::is_open(followed) && followed != segment.version)
+        open(segment);
     });
     if (!is_stopping_.load()) backend::wait_for_ring(table().bell, seen, looks_every_ms);
   }
@@ -112,29 +113,52 @@ void PeerSegments::open(const Case& segment) {
   if (entry.version.load() != segment.version) backend::ring(table().bell);  // for the closer
 }
 
+bool PeerSegments::is_retired(const Case& segment) const noexcept {
+  // In this order: the entry is never behind what has followed it.
+  const std::uint64_t followed = segment.view.version.load();
+  return RegistrationTable::is_open(followed) &&
+         followed != tables_.registrations[segment.rank].entries[segment.entry].version.load();
+}
+
+Attempt PeerSegments::close_own() {
+  if (calls_.has_captured()) return Attempt::not_soon;
+  if (!calls_.is_idle()) return Attempt::not_now;
+  const auto held = calls_.hold_if_idle();
+  if (!held.owns_lock()) return Attempt::not_now;
+  for_each_case([this](const Case& segment) {
+    if (is_own(segment) && is_retired(segment)) close(segment);
+  });
+  return Attempt::done;
+}
+
+Attempt PeerSegments::close_retired(bool has_others, bool has_own) {
+  const Attempt own = has_own ? close_own() : Attempt::done;
+  if (!has_others) return own;
+  return std::max(own, live_teams_.while_idle(&calls_, [this] {
+    for_each_case([this](const Case& segment) {
+      if (!is_own(segment) && is_retired(segment)) close(segment);
+    });
+  }));
+}
+
 void PeerSegments::close_loop() {
-  const auto is_retired = [](const Case& segment) {
-    const std::uint64_t followed = segment.view.version.load();
-    return RegistrationTable::is_open(followed) && followed != segment.version;
-  };
   int tries = 0;
   while (!is_stopping_.load()) {
     const std::uint32_t seen = table().bell.value.load();
-    bool has_work = false;
-    for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
+    bool has_others = false;
+    bool has_own = false;
+    for_each_case([&](const Case& segment) {
+      if (is_retired(segment)) (is_own(segment) ? has_own : has_others) = true;
+    });
     // In an ended team, local work may still use segments that nobody waits for: all are closed when it
     // leaves.
-    if (!has_work || abort_.is_set()) {
+    if (!(has_others || has_own) || abort_.is_set()) {
       tries = 0;
       table().is_held_up.store(false);
       if (!is_stopping_.load()) backend::wait_for_ring(table().bell, seen, looks_every_ms);
       continue;
     }
-    const Attempt attempt = live_teams_.while_idle(&calls_, [&] {
-      for_each_case([&](const Case& segment) {
-        if (is_retired(segment)) close(segment);
-      });
-    });
+    const Attempt attempt = close_retired(has_others, has_own);
     tries = attempt == Attempt::not_now ? std::min(tries + 1, most_tries_in_time + 1) : 0;
     const bool is_held_up = tries > most_tries_in_time || attempt == Attempt::not_soon;
     table().is_held_up.store(is_held_up);

@@ -26,6 +26,9 @@ namespace tutti::transport::team {
 /// could come to wait for one another. Another thread closes segments when all local work of this team and of
 /// others of the process is over and no call is being made; and never once calls of one of them have been
 /// captured, as nobody knows when graphs run.
+///
+/// Memory of other ranks of this process needs no opening: its owner enters the address. Such a rank follows
+/// when the owner takes it back, as soon as this team alone has no local work.
 class PeerSegments {
  public:
   /// Starts the threads. Throws if one cannot start.
@@ -56,7 +59,15 @@ class PeerSegments {
   void open_loop();
   void close_loop();
   void open(const Case& segment);
+  /// Closes retired segments of other processes, and those of this one, if no local work may use them.
+  [[nodiscard]] Attempt close_retired(bool has_others, bool has_own);
+  [[nodiscard]] Attempt close_own();
   void close(const Case& segment);
+  /// Returns true if the segment is open here, and its owner wants it closed.
+  [[nodiscard]] bool is_retired(const Case& segment) const noexcept;
+  [[nodiscard]] bool is_own(const Case& segment) const noexcept {
+    return tables_.shares_process[segment.rank];
+  }
   /// Ends the threads and closes all segments.
   void stop() noexcept;
 

@@ -20,10 +20,17 @@ std::optional<std::uint32_t> RegistrationEntries::unused() const noexcept {
   return std::nullopt;
 }
 
-void RegistrationEntries::open(std::uint32_t entry, const backend::MemoryHandle& handle) noexcept {
+void RegistrationEntries::open(std::uint32_t entry, const backend::MemoryHandle& handle,
+                               const std::byte* address) noexcept {
   RegistrationTable& table = tables_.own();
   table.entries[entry].handle = handle;
-  ++table.entries[entry].version;
+  const std::uint64_t version = ++table.entries[entry].version;
+  const std::span<RegistrationView> views = views_of(entry);
+  for (std::size_t member = 0; member < views.size(); ++member) {
+    if (!tables_.shares_process[tables_.rank_of_member[member]]) continue;
+    views[member].address.store(reinterpret_cast<std::uintptr_t>(address));
+    views[member].version.store(version);
+  }
   if (table.used.load() <= entry) table.used.store(entry + 1);
   ring_all();
 }

@@ -31,8 +31,9 @@ class RegistrationEntries {
   /// Returns an entry that asks for no open segment and that all others have followed; nothing if there is
   /// none.
   [[nodiscard]] std::optional<std::uint32_t> unused() const noexcept;
-  /// Tells the others to open the segment of this handle; the entry must be unused.
-  void open(std::uint32_t entry, const backend::MemoryHandle& handle) noexcept;
+  /// Tells the others to open the segment of this handle; the entry must be unused. Ranks of this process
+  /// have it open at once, at its `address`.
+  void open(std::uint32_t entry, const backend::MemoryHandle& handle, const std::byte* address) noexcept;
   /// Tells the others to close the entry's segment.
   void close(std::uint32_t entry) noexcept;
 

@@ -88,7 +88,10 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
   }
   retired_->forget(*entry);
   try {
-    entries_.open(*entry, runtime_.backend().share_device_memory(device, extent.address, Audience::anyone));
+    backend::MemoryHandle handle;
+    if (!membership_.is_in_one_process())
+      handle = runtime_.backend().share_device_memory(device, extent.address, Audience::anyone);
+    entries_.open(*entry, handle, extent.address);
   } catch (const Error& error) {
     log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());

@@ -19,6 +19,18 @@ Membership::Membership(std::size_t rank, std::span<const Rank> ranks, std::vecto
     host_of_rank_.push_back(static_cast<std::size_t>(host - hosts_.begin()));
   }
   first_members_.push_back(rank_of_member_.size());
+  for (std::size_t other = 0; other < ranks.size(); ++other) {
+    shares_process_.push_back(other != rank && ranks[rank].process != 0 &&
+                              ranks[other].process == ranks[rank].process && is_on_this_host(other));
+  }
+}
+
+bool Membership::shares_process_with_any() const noexcept {
+  return std::ranges::find(shares_process_, true) != shares_process_.end();
+}
+
+bool Membership::is_in_one_process() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count(shares_process_, true)) + 1 == rank_count();
 }
 
 std::size_t Membership::most_members_of_a_rank() const noexcept {

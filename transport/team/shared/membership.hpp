@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ class Membership {
   struct Rank {
     std::string host;  ///< the same for all ranks of one host
     std::size_t member_count = 0;
+    std::uint64_t process = 0;  ///< the same for all ranks of one process; 0: of a process of its own
   };
   struct Host {
     std::string name;
@@ -44,6 +46,15 @@ class Membership {
   [[nodiscard]] bool is_local(std::size_t member) const noexcept { return rank_of_member_[member] == rank_; }
   /// Returns this rank's devices, by local index.
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return devices_; }
+
+  /// Returns true if the rank is another one of this process, and one of this host. Such ranks use each
+  /// other's memory by its own address.
+  [[nodiscard]] bool shares_process(std::size_t rank) const noexcept { return shares_process_[rank]; }
+  [[nodiscard]] const std::vector<bool>& shares_process() const noexcept { return shares_process_; }
+  /// Returns true if there are other ranks of this process.
+  [[nodiscard]] bool shares_process_with_any() const noexcept;
+  /// Returns true if all ranks are of this process.
+  [[nodiscard]] bool is_in_one_process() const noexcept;
 
   /// Returns the hosts in order of their first ranks.
   [[nodiscard]] const std::vector<Host>& hosts() const noexcept { return hosts_; }
@@ -70,6 +81,7 @@ class Membership {
   std::vector<std::size_t> rank_of_member_;
   std::vector<Host> hosts_;
   std::vector<std::size_t> host_of_rank_;
+  std::vector<bool> shares_process_;  ///< by rank
 };
 
 }  // namespace tutti::transport::team

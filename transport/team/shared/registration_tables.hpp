@@ -49,6 +49,7 @@ struct RegistrationTables {
 
   std::size_t rank = 0;
   std::vector<std::size_t> rank_of_member;
+  std::vector<bool> shares_process;  ///< by rank, as `Membership::shares_process`
   std::span<const RankStatus> statuses;
   std::span<RegistrationTable> registrations;  ///< by rank
   std::span<RegistrationView> views;           ///< by rank, entry, member

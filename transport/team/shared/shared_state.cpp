@@ -52,6 +52,7 @@ std::string SharedState::last_in_words(std::size_t rank, std::uint64_t last_call
 RegistrationTables SharedState::registration_tables(const Membership& membership) const {
   return {.rank = membership.rank(),
           .rank_of_member = membership.rank_of_member(),
+          .shares_process = membership.shares_process(),
           .statuses = statuses_,
           .registrations = registrations_,
           .views = views_};

@@ -23,11 +23,6 @@
 namespace tutti::transport::team {
 namespace {
 
-using backend::MemoryHandle;
-
-/// One process's announcement of its windows.
-using Handles = std::array<MemoryHandle, most_local_members>;
-
 /// Room in inboxes for what aligns the messages of long lists.
 constexpr std::uint64_t padding = 64 << 10;
 /// The most bytes of inboxes for each byte of a slot, so that small windows have small inboxes.
@@ -144,11 +139,11 @@ std::string Windows::use_device_windows(Exchange& exchange) {
   const auto start = [&](const std::function<void()>& step) {
     return first_complaint(exchange, complaint_of(step));
   };
-  Handles mine{};
+  std::array<Offer, most_local_members> mine{};
   std::string complaint = start([&] { allocate_and_share(mine); });
   if (complaint.empty()) {
-    const std::vector<MemoryHandle> handles = by_member(gather(exchange, mine), membership_);
-    complaint = start([&] { open_all(handles); });
+    const std::vector<Offer> offers = by_member(gather(exchange, mine), membership_);
+    complaint = start([&] { open_all(offers); });
   }
   if (complaint.empty()) complaint = self_test(exchange);
   if (complaint.empty()) return {};
@@ -180,7 +175,7 @@ bool Windows::are_joined_by_nvlink(Exchange& exchange) const {
   return std::ranges::all_of(answers, [](std::uint8_t answer) { return answer != 0; });
 }
 
-void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
+void Windows::allocate_and_share(std::span<Offer> offers) {
   for (std::size_t local = 0; local < devices().size(); ++local) {
     void* const memory = runtime_.part<Allocators>().of(devices()[local]).allocate_uncached(layout_.bytes());
     if (memory == nullptr) {
@@ -188,22 +183,26 @@ void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
                                                         layout_.bytes(), devices()[local]));
     }
     allocated_.push_back({devices()[local], static_cast<std::byte*>(memory)});
-    handles[local] = runtime_.backend().share_device_memory(devices()[local], memory, Audience::anyone);
+    offers[local] = {
+        .handle = {}, .address = reinterpret_cast<std::uintptr_t>(memory), .device = devices()[local]};
+    if (!membership_.is_in_one_process())
+      offers[local].handle =
+          runtime_.backend().share_device_memory(devices()[local], memory, Audience::anyone);
     clear(runtime_.backend(), devices()[local], allocated_.back().address, layout_.slots_offset());
   }
 }
 
-void Windows::open_all(std::span<const MemoryHandle> handles) {
+void Windows::open_all(std::span<const Offer> offers) {
   for (const int device : devices()) {
     std::vector<std::byte*>& seen = addresses_.emplace_back();
     for (std::size_t member = 0; member < layout_.members; ++member) {
-      const std::size_t local = member - membership_.first_local();
-      if (membership_.is_local(member)) {
-        if (devices()[local] != device) runtime_.part<PeerAccess>().enable(device, devices()[local]);
-        seen.push_back(allocated_[local].address);
+      const Offer& offer = offers[member];
+      if (membership_.is_local(member) || membership_.shares_process(membership_.rank_of_member()[member])) {
+        runtime_.part<PeerAccess>().enable(device, offer.device);
+        seen.push_back(reinterpret_cast<std::byte*>(offer.address));
         continue;
       }
-      void* const address = runtime_.backend().open_device_memory(device, handles[member]);
+      void* const address = runtime_.backend().open_device_memory(device, offer.handle);
       opened_.push_back({device, address});
       seen.push_back(static_cast<std::byte*>(address));
     }

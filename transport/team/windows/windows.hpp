@@ -11,6 +11,7 @@
 #include "tutti/exchange.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -83,6 +84,12 @@ class Windows {
 
  private:
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return membership_.devices(); }
+  /// A member's announcement of its window.
+  struct Offer {
+    backend::MemoryHandle handle;  ///< for other processes
+    std::uintptr_t address = 0;    ///< for ranks of its process, as is its device
+    int device = 0;
+  };
   struct Opened {
     int device;
     void* address;
@@ -97,8 +104,8 @@ class Windows {
   /// Returns, the same on all ranks, whether NVLink connects all members, so that lines may be wide.
   /// Collective.
   [[nodiscard]] bool are_joined_by_nvlink(Exchange& exchange) const;
-  void allocate_and_share(std::span<backend::MemoryHandle> handles);
-  void open_all(std::span<const backend::MemoryHandle> handles);
+  void allocate_and_share(std::span<Offer> offers);
+  void open_all(std::span<const Offer> offers);
   [[nodiscard]] std::string self_test(Exchange& exchange);
 
   Runtime& runtime_;

@@ -57,6 +57,8 @@ TEST(TcpExchange, MakesACommunicator) {
     const Tensor sum = full({100}, rendezvous.rank + 1.0, {.device = communicator.devices().front()});
     communicator.all_reduce_add({sum}, {sum});
     EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(100, 6.0F));
+    // The ranks are threads of this process.
+    EXPECT_NE(communicator.explain().find("rounds: p2p"), std::string::npos) << communicator.explain();
   });
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -48,8 +49,8 @@ class RankWithEntries : public testing::Test {
 
 TEST_F(RankWithEntries, OneIsUnusedAgainWhenAllOthersHaveClosedIt) {
   EXPECT_EQ(entries_.unused(), 0U);
-  entries_.open(0, {});
-  entries_.open(1, {});
+  entries_.open(0, {}, nullptr);
+  entries_.open(1, {}, nullptr);
   EXPECT_EQ(entries_.unused(), std::nullopt);
   for (const std::uint32_t entry : {0U, 1U}) all_follow(entry);
   EXPECT_EQ(entries_.unused(), std::nullopt);
@@ -63,7 +64,7 @@ TEST_F(RankWithEntries, OneIsUnusedAgainWhenAllOthersHaveClosedIt) {
 TEST_F(RankWithEntries, OthersFindTheHandleAndAreRung) {
   const std::uint32_t before = bell(2);
   const backend::MemoryHandle handle{.bytes = {std::byte{7}}};
-  entries_.open(1, handle);
+  entries_.open(1, handle, nullptr);
   const RegistrationTable& table = entries_.tables().own();
   EXPECT_EQ(table.used.load(), 2U);
   EXPECT_EQ(table.entries[1].handle.bytes, handle.bytes);
@@ -74,12 +75,29 @@ TEST_F(RankWithEntries, OthersFindTheHandleAndAreRung) {
   entries_.close(1);
   EXPECT_FALSE(RegistrationTable::is_open(entries_.version_of(1)));
   EXPECT_NE(bell(2), when_open);
-  entries_.open(0, {});
+  entries_.open(0, {}, nullptr);
   EXPECT_EQ(table.used.load(), 2U);
 }
 
+TEST(RegistrationEntries, RanksOfTheSameProcessHaveThemOpenAtOnce) {
+  RankComponents::Ranks ranks = RankComponents::alike(3);
+  ranks[0].process = ranks[2].process = 7;
+  const SharedMemory memory(SharedState::bytes(RankComponents::shape_of(ranks)));
+  RankComponents components(memory.data(), ranks, 0);
+  RegistrationEntries entries(components.state.registration_tables(components.membership), components.calls,
+                              capacity);
+  std::byte segment{};
+  entries.open(0, {}, &segment);
+  const std::span<RegistrationView> views = entries.views_of(0);
+  EXPECT_EQ(views[2].version.load(), entries.version_of(0));
+  EXPECT_EQ(views[2].address.load(), reinterpret_cast<std::uintptr_t>(&segment));
+  EXPECT_EQ(views[1].version.load(), 0U) << "a rank of another process opens it itself";
+  entries.close(0);
+  EXPECT_EQ(views[2].version.load() + 1, entries.version_of(0)) << "until its calls are over";
+}
+
 TEST_F(RankWithEntries, WhoHasLeftHasClosedEverythingAndOpensNothing) {
-  entries_.open(0, {});
+  entries_.open(0, {}, nullptr);
   follow(0, 1);
   leave(2);
   EXPECT_FALSE(entries_.is_followed(0)) << "it will never be open there";
@@ -90,7 +108,7 @@ TEST_F(RankWithEntries, WhoHasLeftHasClosedEverythingAndOpensNothing) {
 }
 
 TEST_F(RankWithEntries, WhoCouldNotOpenASegmentSaysWhy) {
-  entries_.open(0, {});
+  entries_.open(0, {}, nullptr);
   all_follow(0);
   EXPECT_EQ(entries_.failure_of(0), "");
   constexpr std::string_view why = "the driver refuses";
@@ -100,7 +118,7 @@ TEST_F(RankWithEntries, WhoCouldNotOpenASegmentSaysWhy) {
 }
 
 TEST_F(RankWithEntries, OneIsHeldForLongByWhoIsBehindAndClosesNothing) {
-  entries_.open(0, {});
+  entries_.open(0, {}, nullptr);
   all_follow(0);
   entries_.close(0);
   EXPECT_FALSE(entries_.is_held_for_long(0));

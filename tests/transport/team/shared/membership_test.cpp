@@ -59,6 +59,22 @@ TEST(Membership, WhatARankSendsToAHostAlwaysGoesToTheSameRank) {
   EXPECT_EQ(others_view.receiver(1, 0), 2U) << "all ranks see it alike";
 }
 
+TEST(Membership, KnowsTheRanksThatShareAProcess) {
+  const std::array<Membership::Rank, 4> ranks{{{.host = "a", .member_count = 1, .process = 7},
+                                               {.host = "a", .member_count = 1, .process = 7},
+                                               {.host = "a", .member_count = 1, .process = 8},
+                                               {.host = "b", .member_count = 1, .process = 7}}};
+  const Membership first(0, ranks, {0});
+  EXPECT_EQ(first.shares_process(), (std::vector<bool>{false, true, false, false})) << "rank 3 is elsewhere";
+  EXPECT_TRUE(first.shares_process_with_any());
+  EXPECT_FALSE(first.is_in_one_process());
+  EXPECT_TRUE(Membership(1, std::span(ranks).first(2), {0}).is_in_one_process());
+  EXPECT_FALSE(Membership(2, ranks, {0}).shares_process_with_any());
+  EXPECT_FALSE(Membership(0, four_ranks, {0, 1}).shares_process_with_any())
+      << "nothing is known of processes";
+  EXPECT_TRUE(Membership(0, std::span(ranks).first(1), {0}).is_in_one_process());
+}
+
 TEST(Membership, SaysWhereRanksAre) {
   EXPECT_EQ(Membership(0, four_ranks, {0, 1}).hosts_in_words("pigeons"),
             "2 hosts: 'a' (ranks 0, 2, 3), 'b' (ranks 1); between them what the hosts share is copied by "
