@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "22_survivors/processes.hpp"
+#include "23_survivors/processes.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,7 @@
 // checkpoint, as a smaller communicator. Their losses are, bit for bit, those of a run of as many ranks that
 // is started from that checkpoint and that nothing disturbs.
 
-#include "22_survivors/processes.hpp"
+#include "23_survivors/processes.hpp"
 #include "tutti/tutti.hpp"
 
 #include <algorithm>
