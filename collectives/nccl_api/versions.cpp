@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/errors.hpp"
+#include "transport/nccl/library_paths.hpp"
 
 extern "C" {
 
@@ -31,7 +32,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     case ncclTimeout:
       return "another rank is late or gives no sign of life";
     default:
-      return "not a result of this interface";
+      return tutti::transport::nccl::mark_of_tutti.data();
   }
 }
 

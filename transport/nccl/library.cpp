@@ -2,7 +2,11 @@
 #include "transport/nccl/library.hpp"
 
 #include "settings/environment.hpp"
+#include "transport/nccl/library_paths.hpp"
 #include "tutti/error.hpp"
+
+#include <optional>
+#include <string>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -51,6 +55,20 @@ const char* resolve_all(void* library, Functions& functions) {
   find("ncclReduceScatter", functions.reduce_scatter);
   find("ncclCommInitRankConfig", functions.comm_init_rank_config);
   return missing;
+}
+
+/// NCCL calls functions of its own by names that libtutti_nccl.so may have, too: it is to find its own first.
+/// (The address sanitizer does not bear that.)
+#ifdef __SANITIZE_ADDRESS__
+constexpr int loading_flags = RTLD_NOW | RTLD_LOCAL;
+#else
+constexpr int loading_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+#endif
+
+/// Returns whether the functions are those of libtutti_nccl.so.
+bool is_of_tutti(const Functions& functions) {
+  return functions.get_error_string != nullptr &&
+         functions.get_error_string(static_cast<ncclResult_t>(unused_result)) == mark_of_tutti;
 }
 
 /// Returns NCCL's type, for the types that `carrier_of` returns.
@@ -142,14 +160,20 @@ ncclResult_t enqueue(const Functions& nccl, const Call& call, const Binding& bin
 }
 
 Library::Library() {
-  const std::string path = Environment::get().nccl_library.value_or("libnccl.so.2");
-  const std::string problem = load(path);
+  const std::optional<std::string> named = Environment::get().nccl_library;
+  std::string problem = load(named.value_or("libnccl.so.2"));
+  if (!named && is_of_tutti(functions_)) {
+    for (const std::string& path : library_paths()) {
+      problem = load(path);
+      if (problem.empty()) break;
+    }
+  }
   usable_ = problem.empty();
   if (!usable_) detail_ = fmt::format("not available: {}", problem);
 }
 
 std::string Library::load(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(path.c_str(), loading_flags);
   if (library == nullptr) {
     const char* reason = dlerror();
     return fmt::format("{} cannot be loaded ({})", path,
@@ -158,6 +182,7 @@ std::string Library::load(const std::string& path) {
   if (const char* missing = resolve_all(library, functions_); missing != nullptr) {
     return fmt::format("{} has no function {}", path, missing);
   }
+  if (is_of_tutti(functions_)) return fmt::format("{} is tutti's own, which has NCCL's interface", path);
   int version = 0;
   if (functions_.get_version(&version) != ncclSuccess)
     return fmt::format("{} does not tell its version", path);
