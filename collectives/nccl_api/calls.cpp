@@ -2,6 +2,7 @@
 #include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
 #include "collectives/nccl_api/group.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/types.hpp"
 
 #include <cstddef>

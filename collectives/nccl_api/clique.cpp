@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/clique.hpp"
 
-#include "base/hash.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/issue.hpp"
 #include "collectives/nccl_api/settings.hpp"
 
@@ -23,10 +23,12 @@ Clique::Clique(Communicator communicator)
       collectives_(devices_.size()) {}
 
 void Clique::carry_out(const Call& call) {
+  const Caller caller(*this);
   nccl_api::issue(communicator_, call);
 }
 
 void Clique::carry_out(std::span<Batch> batches) {
+  const Caller caller(*this);
   if (size() == 1) {
     Batch* const only = batches.data();
     issue_collectives(communicator_, std::span(&only, 1));
@@ -147,42 +149,15 @@ int Clique::missing_rank() const noexcept {
   return first_rank_ + static_cast<int>(empty == collectives_.end() ? 0 : empty - collectives_.begin());
 }
 
-void Clique::wake() {
-  const Lock lock(mutex_);
-  changed_.notify_all();
-}
-
-void require_communicator(const char* function, ncclComm_t comm) {
-  require(function, comm, "comm");
-  if (comm->mark == ncclComm::live && comm->clique) return;
-  throw Refusal{
-      ncclInvalidArgument,
-      fmt::format("{}: comm is no communicator that has been made, or it has been destroyed", function)};
+void Clique::abort() {
+  communicator_.abort("ncclCommAbort");
+  {
+    const Lock lock(mutex_);
+    changed_.notify_all();
+  }
+  for (int callers = callers_.load(std::memory_order_acquire); callers != 0;
+       callers = callers_.load(std::memory_order_acquire))
+    callers_.wait(callers, std::memory_order_acquire);
 }
 
 }  // namespace tutti::nccl_api
-
-const tutti::Stream& ncclComm::stream(cudaStream_t handle) {
-  constexpr std::size_t most = 8;
-  for (const KnownStream& known : streams_) {
-    if (known.handle == handle) return known.stream;
-  }
-  const tutti::Stream stream = handle == nullptr ? tutti::default_stream(device)
-                                                 : tutti::Stream(tutti::ExternalStream(handle, device));
-  if (streams_.size() < most) return streams_.emplace_back(KnownStream{handle, stream}).stream;
-  oldest_stream_ = (oldest_stream_ + 1) % most;
-  streams_[oldest_stream_] = {handle, stream};
-  return streams_[oldest_stream_].stream;
-}
-
-tutti::Tensor ncclComm::tensor(const void* data, tutti::DType dtype, std::size_t count) {
-  const std::uint64_t hash = tutti::mix(tutti::mix(0, count), static_cast<std::uint64_t>(dtype));
-  KnownLayout& known = layouts_[hash % layouts_.size()];
-  // Inputs are only read, whatever their type says.
-  void* const address = const_cast<void*>(data);
-  if (known.layout && known.count == count && known.dtype == dtype)
-    return tutti::Tensor(tutti::TensorView(address, known.layout, device));
-  const tutti::TensorView view(address, dtype, {static_cast<std::int64_t>(count)}, device);
-  known = {.count = count, .dtype = dtype, .layout = view.layout()};
-  return tutti::Tensor(view);
-}

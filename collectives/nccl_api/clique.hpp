@@ -5,6 +5,7 @@
 #include "tutti/communicator.hpp"
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +35,8 @@ class Clique {
   /// Queues what some of the members have called, once the calls of the others are there. Throws a `Refusal`
   /// if they do not come in time; the communicator has ended then.
   void carry_out(std::span<Batch> batches);
-  /// Wakes threads that wait for calls of others, after the communicator has ended.
-  void wake();
+  /// Ends the communicator, and returns when no thread is in a call of it any more.
+  void abort();
 
  private:
   using Queue = std::deque<Batch*>;
@@ -52,7 +53,24 @@ class Clique {
   void withdraw(std::span<Batch> batches);
   [[nodiscard]] int missing_rank() const noexcept;
 
+  /// Counts a thread that is in a call, as long as it lives.
+  class Caller {
+   public:
+    explicit Caller(Clique& clique) noexcept : clique_(clique) {
+      clique_.callers_.fetch_add(1, std::memory_order_relaxed);
+    }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+    ~Caller() {
+      if (clique_.callers_.fetch_sub(1, std::memory_order_release) == 1) clique_.callers_.notify_all();
+    }
+
+   private:
+    Clique& clique_;
+  };
+
   Communicator communicator_;
+  std::atomic<int> callers_{0};
   std::vector<Device> devices_;
   int first_rank_;
   int ranks_;
@@ -62,46 +80,5 @@ class Clique {
   std::vector<Queue> collectives_;  ///< of each member
   std::vector<Batch*> messages_;
 };
-
-}  // namespace tutti::nccl_api
-
-/// A rank of a communicator.
-struct ncclComm {
-  static constexpr std::uint64_t live = 0x7475747469636f6d;
-
-  std::uint64_t mark = live;  ///< tells whether the pointer is one
-  std::shared_ptr<tutti::nccl_api::Clique> clique{};
-  int local = 0;  ///< place in the clique
-  int rank = 0;
-  int ranks = 1;
-  tutti::Device device{};
-  bool is_finalized = false;
-  /// Those of `ncclRedOpCreatePreMulSum`, from the number `ncclNumOps` on.
-  std::vector<std::shared_ptr<const tutti::nccl_api::Factor>> factors{};
-
-  /// Returns the stream behind a handle.
-  [[nodiscard]] const tutti::Stream& stream(cudaStream_t handle);
-  /// Returns a flat tensor over the program's memory.
-  [[nodiscard]] tutti::Tensor tensor(const void* data, tutti::DType dtype, std::size_t count);
-
- private:
-  struct KnownStream {
-    cudaStream_t handle;
-    tutti::Stream stream;
-  };
-  struct KnownLayout {
-    std::size_t count = 0;
-    tutti::DType dtype{};
-    tutti::LayoutPtr layout{};
-  };
-  std::vector<KnownStream> streams_{};  ///< used lately
-  std::size_t oldest_stream_ = 0;
-  std::array<KnownLayout, 16> layouts_{};  ///< by a hash of count and type
-};
-
-namespace tutti::nccl_api {
-
-/// Throws a `Refusal` unless `comm` is a communicator that has been made.
-void require_communicator(const char* function, ncclComm_t comm);
 
 }  // namespace tutti::nccl_api

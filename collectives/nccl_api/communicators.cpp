@@ -2,6 +2,7 @@
 #include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
 #include "collectives/nccl_api/group.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/joining.hpp"
 #include "collectives/nccl_api/meeting_host.hpp"
 #include "tutti/device.hpp"
@@ -163,8 +164,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   return face::guarded("ncclCommAbort", [&] {
     face::require_communicator("ncclCommAbort", comm);
-    comm->clique->communicator().abort("ncclCommAbort");
-    comm->clique->wake();
+    comm->clique->abort();
     face::drop(comm);
   });
 }

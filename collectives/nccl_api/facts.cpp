@@ -3,7 +3,6 @@
 #include "collectives/nccl_api/meeting_protocol.hpp"
 #include "os/shared_memory.hpp"
 #include "settings/environment.hpp"
-#include "tutti/device.hpp"
 
 #include <string>
 
@@ -24,9 +23,7 @@ std::array<std::uint64_t, 2> hash_of(const std::string& text) {
 
 Facts own_facts() {
   const std::string host = Environment::read().host_id.value_or(host_identity());
-  return {.host = hash_of(host),
-          .process = mix(process_space(), static_cast<std::uint64_t>(getpid())),
-          .runs_on_gpus = backend_kind() == BackendKind::cuda ? 1U : 0U};
+  return {.host = hash_of(host), .process = mix(process_space(), static_cast<std::uint64_t>(getpid()))};
 }
 
 }  // namespace tutti::nccl_api

@@ -3,6 +3,7 @@
 
 #include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -31,7 +31,7 @@ bool would_block() {
 bool Visitor::receive() {
   std::array<std::byte, 16384> piece{};
   for (;;) {
-    const ssize_t count = recv(socket(), piece.data(), piece.size(), 0);
+    const ssize_t count = recv(number(), piece.data(), piece.size(), 0);
     if (count == 0) return false;
     if (count < 0) return would_block();
     const bool had_message = has_message();
@@ -70,7 +70,7 @@ void Visitor::answer(ncclResult_t result, std::span<const std::byte> bytes) {
 
 bool Visitor::send() {
   while (is_sending()) {
-    const ssize_t count = ::send(socket(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+    const ssize_t count = ::send(number(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
     if (count < 0) return would_block();
     sent_ += static_cast<std::size_t>(count);
   }
@@ -85,6 +85,7 @@ void HeldMeeting::take(Visitor& visitor, const Arrival& arrival) {
     visitor.is_over = true;
   };
   const Party& party = arrival.party;
+  if (is_complete_) return refuse("the communicator of the unique id has been made already");
   if (party.first < 0 || party.count < 1 || party.first > arrival.ranks - party.count)
     return refuse(fmt::format("ranks {} to {} have come, expected some of 0 to {}", party.first,
                               party.first + party.count - 1, arrival.ranks - 1));

@@ -22,7 +22,7 @@ class Visitor {
 
   explicit Visitor(Descriptor socket) : socket_(std::move(socket)) {}
 
-  [[nodiscard]] int socket() const noexcept { return socket_.number(); }
+  [[nodiscard]] int number() const noexcept { return socket_.number(); }
   /// Takes in what has come. Returns false if the other end is gone, or sends what no rank sends.
   [[nodiscard]] bool receive();
   /// Returns whether a whole message is there that has not been answered.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/issue.hpp"
 
-#include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/operands.hpp"
+#include "collectives/nccl_api/stand_ins.hpp"
 #include "collectives/nccl_api/types.hpp"
 #include "tutti/event.hpp"
 
@@ -167,20 +168,29 @@ class Run {
     }
   }
 
+  using Lists = std::vector<std::vector<Tensor>>;
+
   void issue_coalesced() {
-    using Lists = std::vector<std::vector<Tensor>>;
     Lists inputs;
     Lists out;
+    std::vector<StandIns> stand_ins;
     for (std::size_t local = 0; local < rows_.size(); ++local) {
-      std::vector<Tensor> ins;
-      std::vector<Tensor> outs;
+      std::vector<Tensor>& ins = inputs.emplace_back();
+      std::vector<Tensor>& outs = out.emplace_back();
       for (const Call& call : rows_[local]) {
-        if (call.kind != Kind::broadcast) ins.push_back(input(call, streams_[local]));
+        if (needs_input(call)) ins.push_back(input(call, streams_[local]));
         outs.push_back(output_or_input(call));
       }
-      inputs.push_back(std::move(ins));
-      out.push_back(std::move(outs));
+      const Call& first = rows_[local].front();
+      const bool is_written = first.kind != Kind::reduce || first.peer == first.comm->rank;
+      stand_ins.emplace_back(ins, is_written ? std::span<Tensor>(outs) : std::span<Tensor>(),
+                             streams_[local]);
     }
+    issue_lists(inputs, out);
+    for (const StandIns& those : stand_ins) those.give_back();
+  }
+
+  void issue_lists(const Lists& inputs, const Lists& out) {
     switch (front().kind) {
       case Kind::all_reduce:
         return communicator_.all_reduce_coalesced(inputs, out, operation_of(front()), streams_);
@@ -222,6 +232,50 @@ std::size_t turns_from(std::span<const Call> calls, std::size_t first) {
   }
   return ranks;
 }
+
+/// The messages of one rank, on the stream of the first: the streams of the others are ordered with it.
+class MessagesOfRank {
+ public:
+  explicit MessagesOfRank(std::span<const Call> calls)
+      : calls_(calls), stream_(calls.front().comm->stream(calls.front().stream)) {}
+
+  [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
+
+  /// Adds the messages to a batch.
+  void prepare(std::vector<Message>& messages) {
+    for (const Stream& other : other_streams()) stream_.wait_stream(other);
+    std::vector<Tensor> sent;
+    std::vector<Tensor> received;
+    for (const Call& call : calls_)
+      (call.kind == Kind::send ? sent : received)
+          .push_back(call.kind == Kind::send ? input(call, stream_) : output(call));
+    stand_ins_.emplace(std::span<const Tensor>(), received, stream_);
+    auto next_sent = sent.begin();
+    auto next_received = received.begin();
+    for (const Call& call : calls_)
+      messages.push_back(call.kind == Kind::send ? Message::send(*next_sent++, call.peer)
+                                                 : Message::recv(*next_received++, call.peer));
+  }
+
+  /// Does what is to be done once the batch has been made.
+  void finish() const {
+    stand_ins_->give_back();
+    for (const Stream& other : other_streams()) other.wait_stream(stream_);
+  }
+
+ private:
+  [[nodiscard]] std::vector<Stream> other_streams() const {
+    std::vector<Stream> streams;
+    for (const Call& call : calls_) {
+      if (call.stream != calls_.front().stream) streams.push_back(call.comm->stream(call.stream));
+    }
+    return streams;
+  }
+
+  std::span<const Call> calls_;
+  Stream stream_;
+  std::optional<StandIns> stand_ins_{};
+};
 
 void require_alike(std::span<Batch* const> batches) {
   const Batch& first = *batches.front();
@@ -290,40 +344,20 @@ void issue_collectives(Communicator& communicator, std::span<Batch* const> batch
 }
 
 void issue_messages(Communicator& communicator, std::span<Batch* const> batches) {
-  std::vector<Message> messages;
   std::vector<Stream> streams;
-  const int first = communicator.first_member();
   for (const Device device : communicator.devices()) streams.push_back(current_stream(device));
-  for (const Batch* const batch : batches) {
+  std::vector<MessagesOfRank> ranks;
+  for (Batch* const batch : batches) {
     if (batch->messages.empty()) continue;
-    const Stream stream = batch->comm->stream(batch->messages.front().stream);
-    streams[static_cast<std::size_t>(batch->comm->rank - first)] = stream;
-    for (const Call& call : batch->messages) {
-      if (call.kind == Kind::send) {
-        messages.push_back(Message::send(input(call, stream), call.peer));
-      } else {
-        messages.push_back(Message::recv(output(call), call.peer));
-      }
-    }
+    ranks.emplace_back(batch->messages);
+    const int local = batch->comm->rank - communicator.first_member();
+    streams[static_cast<std::size_t>(local)] = ranks.back().stream();
   }
-  if (messages.empty()) return;
-  const auto join = [&](bool is_before) {
-    for (const Batch* const batch : batches) {
-      for (const Call& call : batch->messages) {
-        if (call.stream == batch->messages.front().stream) continue;
-        const Stream other = call.comm->stream(call.stream);
-        const Stream main = streams[static_cast<std::size_t>(call.comm->rank - first)];
-        if (is_before) {
-          main.wait_stream(other);
-        } else {
-          other.wait_stream(main);
-        }
-      }
-    }
-  };
-  join(true);
+  if (ranks.empty()) return;
+  std::vector<Message> messages;
+  for (MessagesOfRank& rank : ranks) rank.prepare(messages);
   communicator.batch_send_recv(messages, streams);
-  join(false);
+  for (const MessagesOfRank& rank : ranks) rank.finish();
 }
 
 }  // namespace tutti::nccl_api

@@ -3,6 +3,7 @@
 
 #include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/meeting.hpp"
 #include "collectives/nccl_api/meeting_host.hpp"
 #include "collectives/nccl_api/settings.hpp"

@@ -36,8 +36,6 @@ inline constexpr std::array<char, 8> meeting_mark{'t', 'u', 't', 't', 'i', 'I', 
 struct Facts {
   std::array<std::uint64_t, 2> host{};  ///< identifies the host
   std::uint64_t process = 0;            ///< identifies the process on its host
-  std::uint32_t runs_on_gpus = 0;       ///< 1 on GPUs, 0 on virtual devices
-  std::uint32_t may_fall_back = 0;      ///< 1 if the process could use NCCL instead
   friend bool operator==(const Facts&, const Facts&) = default;
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
-#include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "tutti/device.hpp"
 #include "tutti/registered_memory.hpp"
+#include "tutti/stream.hpp"
 
 #include <cstddef>
 #include <map>
@@ -81,6 +82,7 @@ ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
     face::require("ncclMemAlloc", ptr, "ptr");
     face::note_use();
     *ptr = tutti::caching_allocator_alloc(size);
+    tutti::current_stream().synchronize();  // what had the memory before may still use it there
     const std::lock_guard lock(face::books().mutex);
     face::books().allocations.emplace(*ptr, tutti::current_device());
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/handle.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/operands.hpp"
 
-#include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/handle.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
 

@@ -50,7 +50,6 @@ Settings read_settings() {
   settings.determinism = determinism_of_environment();
   settings.patience = Environment::get().patience.value_or(settings.patience);
   settings.join_timeout = join_timeout_of_environment().value_or(settings.patience);
-  settings.fallback = value_of("TUTTI_NCCL_FALLBACK");
   return settings;
 }
 

@@ -3,7 +3,7 @@
 
 #include "tutti/communicator_options.hpp"
 
-#include <string>
+#include <chrono>
 
 namespace tutti::nccl_api {
 
@@ -15,8 +15,6 @@ struct Settings {
   std::chrono::seconds patience{540};
   /// `TUTTI_JOIN_TIMEOUT`: how many seconds ranks wait until all have come. Unset: as long as `patience`.
   std::chrono::seconds join_timeout{540};
-  /// `TUTTI_NCCL_FALLBACK`: `off`, the path of NCCL's library, or empty for the one that is found.
-  std::string fallback;
 
   /// Returns the process's settings, as they were at the first call. Throws Error(invalid_argument) for a
   /// variable with an invalid value.

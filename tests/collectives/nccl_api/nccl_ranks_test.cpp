@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <numeric>
+#include <string>
+#include <vector>
 
 /// The C interface, with every rank a process.
 namespace tutti::test {
@@ -16,6 +17,12 @@ using Floats = std::vector<float>;
 
 Tensor floats(const Floats& values) {
   return tensor(values, {.device = Device::current()});
+}
+
+void await_all(Exchange& exchange) {
+  const std::byte nothing{};
+  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::span(&nothing, 1), all);
 }
 
 TEST(NcclRanks, EveryCollectiveDeliversWhatNcclSays) {
@@ -171,6 +178,28 @@ TEST(NcclRanks, AGroupBecomesOneCallOfAKind) {
   });
 }
 
+TEST(NcclRanks, AGroupMayRepeatCallsOfTheSameMemory) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const ncclComm_t comm = common_communicator(exchange);
+    const Tensor in = floats({1, 2});
+    const Tensor out = floats({0, 0});
+    const Tensor other = floats({0, 0});
+    synchronize();
+    EXPECT_SUCCESS(ncclGroupStart());
+    for (int i = 0; i < 3; ++i) {
+      // The second rank has memory for each; that is known to it alone.
+      const Tensor& target = exchange.rank() == 1 && i == 0 ? other : out;
+      EXPECT_SUCCESS(ncclAllReduce(in.data(), target.data(), 2, ncclFloat, ncclSum, comm, nullptr));
+      EXPECT_SUCCESS(ncclSend(in.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
+      EXPECT_SUCCESS(ncclRecv(other.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
+    }
+    EXPECT_SUCCESS(ncclGroupEnd());
+    EXPECT_EQ(out.to_vector<float>(), (Floats{2, 4}));
+    EXPECT_EQ(other.to_vector<float>(), (Floats{1, 2}));
+    EXPECT_SUCCESS(ncclCommDestroy(comm));
+  });
+}
+
 TEST(NcclRanks, BroadcastsFromEveryRankGatherAndReductionsToEveryRankScatter) {
   expect_all_right(3, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
@@ -316,10 +345,7 @@ TEST(NcclRanks, ARankThatDoesNotComeIsNamed) {
       EXPECT_NE(last_sentence().find("ranks 0 and 2"), std::string::npos) << last_sentence();
       EXPECT_EQ(ncclCommInitRank(&comm, 3, id, 1), ncclInvalidArgument) << "the meeting is over";
     }
-    // The id is no more use once its maker has gone.
-    std::byte nothing{};
-    std::vector<std::byte> all(2);
-    exchange.all_gather(std::span(&nothing, 1), all);
+    await_all(exchange);
   });
 }
 
@@ -335,6 +361,7 @@ TEST(NcclRanks, RanksThatComeWronglyAreRefused) {
       ncclComm_t other = nullptr;
       EXPECT_EQ(ncclCommInitRank(&other, 2, id, 1), ncclInvalidArgument) << "an id serves once";
     }
+    await_all(exchange);  // the id's maker answers until then
     EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }

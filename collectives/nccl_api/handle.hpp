@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/nccl_api/call.hpp"
+#include "tutti/device.hpp"
+#include "tutti/nccl_api.h"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tutti::nccl_api {
+
+class Clique;
+
+}  // namespace tutti::nccl_api
+
+/// A rank of a communicator.
+struct ncclComm {
+  static constexpr std::uint64_t live = 0x7475747469636f6d;
+
+  std::uint64_t mark = live;  ///< tells whether the pointer is one
+  std::shared_ptr<tutti::nccl_api::Clique> clique{};
+  int local = 0;  ///< place in the clique
+  int rank = 0;
+  int ranks = 1;
+  tutti::Device device{};
+  bool is_finalized = false;
+  /// Those of `ncclRedOpCreatePreMulSum`, from the number `ncclNumOps` on.
+  std::vector<std::shared_ptr<const tutti::nccl_api::Factor>> factors{};
+
+  /// Returns the stream behind a handle.
+  [[nodiscard]] const tutti::Stream& stream(cudaStream_t handle);
+  /// Returns a flat tensor over the program's memory.
+  [[nodiscard]] tutti::Tensor tensor(const void* data, tutti::DType dtype, std::size_t count);
+
+ private:
+  struct KnownStream {
+    cudaStream_t handle;
+    tutti::Stream stream;
+  };
+  struct KnownLayout {
+    std::size_t count = 0;
+    tutti::DType dtype{};
+    tutti::LayoutPtr layout{};
+  };
+  std::vector<KnownStream> streams_{};  ///< used lately
+  std::size_t oldest_stream_ = 0;
+  std::array<KnownLayout, 16> layouts_{};  ///< by a hash of count and type
+};
+
+namespace tutti::nccl_api {
+
+/// Throws a `Refusal` unless `comm` is a communicator that has been made.
+void require_communicator(const char* function, ncclComm_t comm);
+
+}  // namespace tutti::nccl_api
