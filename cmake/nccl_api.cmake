@@ -7,7 +7,10 @@ if(TUTTI_NCCL_API)
   if(NOT BUILD_SHARED_LIBS)
     set(TUTTI_HAS_NCCL_API ON)
   elseif(NOT TUTTI_NCCL_API STREQUAL AUTO)
-    message(FATAL_ERROR "TUTTI_NCCL_API is ${TUTTI_NCCL_API}, but needs the static library: set BUILD_SHARED_LIBS to OFF.")
+    message(
+      FATAL_ERROR
+      "TUTTI_NCCL_API is ${TUTTI_NCCL_API}, but needs the static library: set BUILD_SHARED_LIBS to OFF."
+    )
   endif()
 endif()
 

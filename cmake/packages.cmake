@@ -27,6 +27,15 @@ if(TUTTI_BUILD_PERF)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "python3 (>= 3.11)")
   set(CPACK_DEBIAN_TOOLS_DESCRIPTION "tutti-perf, which checks and measures, and what draws and compares its results.")
 endif()
+if(TUTTI_HAS_NCCL_API)
+  list(APPEND CPACK_COMPONENTS_ALL nccl)
+  set(CPACK_DEBIAN_NCCL_PACKAGE_NAME tutti-nccl)
+  set(CPACK_DEBIAN_NCCL_PACKAGE_SECTION libs)
+  set(
+    CPACK_DEBIAN_NCCL_DESCRIPTION
+    "NCCL's interface, for programs that were written for NCCL, and tutti-run, which starts them."
+  )
+endif()
 # NVIDIA's package of the CUDA runtime, or Debian's; a toolkit that is there by other means will do, too.
 if(tutti_needs_cudart)
   set(

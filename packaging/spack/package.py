@@ -19,6 +19,7 @@ class Tutti(CMakePackage, CudaPackage):
     variant("shared", default=True, description="Build a shared library")
     variant("mpi", default=True, description="Build tutti::mpi, and tutti-perf for mpirun")
     variant("nccl", default=True, when="+cuda", description="Build the NCCL transport")
+    variant("nccl_api", default=True, when="~shared", description="Build libtutti_nccl.so, which has NCCL's interface")
     variant("nvtx", default=True, when="+cuda", description="Tell profilers of collectives through NVTX")
     variant("cuda_libraries", default=True, when="+cuda", description="Build tutti::cuda_libraries")
     variant("perf", default=True, description="Build tutti-perf")
@@ -43,7 +44,7 @@ class Tutti(CMakePackage, CudaPackage):
     def cmake_args(self):
         spec = self.spec
         # Each option is ON or OFF, never AUTO: a package depends on nothing but what its spec names.
-        parts = ("cuda", "nccl", "nvtx", "mpi", "cuda_libraries")
+        parts = ("cuda", "nccl", "nccl_api", "nvtx", "mpi", "cuda_libraries")
         arguments = [
             self.define(f"TUTTI_{part.upper()}", "ON" if spec.satisfies(f"+{part}") else "OFF") for part in parts
         ]

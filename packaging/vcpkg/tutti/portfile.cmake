@@ -15,6 +15,8 @@ vcpkg_check_features(
   TUTTI_MPI
   nccl
   TUTTI_NCCL
+  nccl-api
+  TUTTI_NCCL_API
   nvtx
   TUTTI_NVTX
 )
