@@ -66,6 +66,7 @@ class _Completions:
 
 
 _completions = _Completions()
+_with_messages = set()  # backends that have messages to move
 
 
 class _Work(c10d.Work):
@@ -151,6 +152,9 @@ class _CudaWork(c10d.Work):
     def is_success(self):
         return True
 
+    def exception(self):
+        return None
+
     def result(self):
         return self._results
 
@@ -159,6 +163,47 @@ class _CudaWork(c10d.Work):
         with torch.cuda.stream(self._stream):  # whose work the future's users then wait for
             future.set_result(self._results)
         return future
+
+
+class _MessageWork(c10d.Work):
+    """A message that moves with the others of its rank when one of them is waited for, or another call is made.
+
+    So two ranks may both send first and then receive, as other backends allow.
+    """
+
+    def __init__(self, backend, results):
+        super().__init__()
+        self._backend = backend
+        self._results = results
+        self.batch = None  # the work of the messages that it moves with
+        self.error = None
+
+    def _moved(self):
+        self._backend.move_messages()
+        if self.error is not None:
+            raise self.error
+        return self.batch
+
+    def wait(self, timeout=None):
+        return self._moved().wait(timeout)
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return self._moved().is_completed()
+
+    def is_success(self):
+        return self._moved().is_success()
+
+    def exception(self):
+        return self._moved().exception()
+
+    def result(self):
+        return self._results
+
+    def get_future(self):
+        return self._moved().get_future()
 
 
 class _Output:
@@ -220,7 +265,8 @@ class TuttiBackend(_Base):
         self._given_patience = self._patience
         self._store = store
         self._side_stream = None
-        self._messages = None
+        self._batch = None
+        self._unmoved = []
         self._device = self._device_of_rank(rank) if device is None else device
         self.communicator = tutti.Communicator.from_store(
             store,
@@ -264,6 +310,11 @@ class TuttiBackend(_Base):
     # Every call passes here.
 
     def _run(self, call, tensors, results, finish=(), is_async=True):
+        for backend in list(_with_messages):
+            backend.move_messages()
+        return self._run_now(call, tensors, results, finish, is_async)
+
+    def _run_now(self, call, tensors, results, finish=(), is_async=True):
         if self._patience == self._given_patience:
             return self._queue(call, tensors, results, finish, is_async)
         with _tutti.patience(self._patience):
@@ -439,6 +490,7 @@ class TuttiBackend(_Base):
 
     def barrier(self, opts=None):
         if tutti.backend() == "cuda":
+            self.move_messages()
             stream = self._side(torch.cuda.current_stream(self._device))
             self.communicator.barrier(streams=[stream])
             return _CudaWork(stream, [], is_barrier=True)
@@ -459,20 +511,43 @@ class TuttiBackend(_Base):
         return self._send_or_receive(messages, _used(tensors, targets), _finishing(targets))
 
     def _send_or_receive(self, messages, tensors, finish):
-        if self._messages is None:
-            return self._run(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
-        self._messages.append((messages, tensors, finish))
-        return _Work(_tutti.Work(), tensors)
+        work = _MessageWork(self, tensors)
+        messages = (messages, tensors, finish, work)
+        if self._batch is not None:
+            self._batch.append(messages)
+        else:
+            self._unmoved.append(messages)
+            _with_messages.add(self)
+        return work
 
-    def start_coalescing(self):
-        self._messages = []
+    def move_messages(self):
+        """Moves all messages whose calls have been made so far, as one batch."""
+        _with_messages.discard(self)
+        unmoved, self._unmoved = self._unmoved, []
+        if unmoved:
+            self._move(unmoved)
 
-    def end_coalescing(self):
-        batches, self._messages = self._messages or [], None
-        messages = [message for batch in batches for message in batch[0]]
-        tensors = [tensor for batch in batches for tensor in batch[1]]
-        finish = [step for batch in batches for step in batch[2]]
-        return self._run(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
+    def _move(self, batch):
+        messages = [message for one in batch for message in one[0]]
+        tensors = [tensor for one in batch for tensor in one[1]]
+        finish = [step for one in batch for step in one[2]]
+        try:
+            work = self._run_now(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
+        except Exception as error:
+            for one in batch:
+                one[3].error = error
+            raise
+        for one in batch:
+            one[3].batch = work
+        return work
+
+    def start_coalescing(self, device=None):
+        self._batch = []
+
+    def end_coalescing(self, device=None):
+        batch, self._batch = self._batch or [], None
+        self.move_messages()
+        return self._move(batch)
 
     # The end
 
@@ -480,6 +555,8 @@ class TuttiBackend(_Base):
         self.communicator.abort("the process group was aborted")
 
     def shutdown(self):
+        if self.communicator.is_running():
+            self.move_messages()
         self.communicator.close()
 
     # Names that other versions of torch call these by

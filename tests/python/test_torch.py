@@ -112,6 +112,13 @@ def forms(rank, n):
     for request in dist.batch_isend_irecv(messages):
         request.wait()
     require(received.unique().tolist() == [(rank - 1) % n], "batch_isend_irecv")
+    received.zero_()
+    for request in [  # one after another: all send before they receive
+        dist.isend(torch.full((size,), float(rank)), (rank + 1) % n),
+        dist.irecv(received, (rank - 1) % n),
+    ]:
+        request.wait()
+    require(received.unique().tolist() == [(rank - 1) % n], "isend and irecv")
     if rank == 0:
         dist.send(torch.ones(3), 1)
     if rank == 1:
