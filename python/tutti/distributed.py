@@ -574,6 +574,11 @@ class TuttiBackend(_Base):
         return self.allgather([list(column) for column in zip(*outputs, strict=True)], inputs, opts)
 
 
+if not _derives_backend:
+    # A process group of torch asks a backend for its name, but this class is both.
+    TuttiBackend.group_name = property(lambda self: dist.distributed_c10d._world.pg_names[self])
+
+
 def _make(store, rank, size, timeout):
     return TuttiBackend(store, rank, size, timeout)
 
