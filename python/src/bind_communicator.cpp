@@ -536,6 +536,20 @@ std::unique_ptr<PythonCommunicator> split(const PythonCommunicator& self, std::o
   return part ? made(std::move(*part)) : nullptr;
 }
 
+LateRanks late_ranks_of(const std::string& text) {
+  if (text == "fail") return LateRanks::fail;
+  if (text == "leave_out") return LateRanks::leave_out;
+  throw Error(ErrorCode::invalid_argument, "shrink: late is '" + text + "', expected 'fail' or 'leave_out'");
+}
+
+std::unique_ptr<PythonCommunicator> shrink(const PythonCommunicator& self, std::vector<int> leaving,
+                                           const std::string& late, std::optional<double> timeout) {
+  ShrinkOptions options{.leaving = std::move(leaving), .late = late_ranks_of(late)};
+  if (timeout) options.timeout = milliseconds_of(*timeout);
+  Communicator rest = self.call([&](Communicator& c) { return c.shrink(options); });
+  return rest ? made(std::move(rest)) : nullptr;
+}
+
 Collective collective_of(const std::string& name) {
   for (std::size_t i = 0; i < collective_count; ++i) {
     const auto collective = static_cast<Collective>(i);
@@ -715,7 +729,14 @@ void bind_messages(Class& communicators) {
           "Binds the calls that `calls()` makes, once, so that they can be launched many times.")
       .def("split", &split, nb::arg("color").none(), nb::arg("key") = 0,
            "A communicator of the ranks with the same color, in order of key; None for those without a "
-           "color.");
+           "color.")
+      .def("shrink", &shrink, nb::arg("leaving") = std::vector<int>{}, nb::arg("late") = "fail",
+           nb::arg("timeout") = nb::none(),
+           "A communicator of the ranks that are left, after the end of this one or to go on without the "
+           "ranks "
+           "`leaving`, which get None. `late` says whether ranks that do not come within `timeout` seconds "
+           "fail "
+           "the call ('fail') or are left out ('leave_out').");
 }
 
 }  // namespace

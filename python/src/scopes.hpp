@@ -17,7 +17,7 @@ class Scope {
  public:
   using Enter = std::shared_ptr<void> (*)(const Argument&);
 
-  Scope(Enter enter, Argument argument) : enter_(enter), argument_(std::move(argument)) {}
+  Scope(Enter make_guard, Argument argument) : enter_(make_guard), argument_(std::move(argument)) {}
   void enter() { guards_.push_back(enter_(argument_)); }
   void exit() { guards_.pop_back(); }
 

@@ -33,6 +33,20 @@ def train(rank, ranks):
         tensor.tolist()
 
 
+def train_on(rank, ranks):
+    """Goes on with the ranks that are left when one is lost."""
+    communicator = tutti.testing.communicator()
+    tensor = tutti.ones([100], device=communicator.devices[0])
+    sums = []
+    while len(sums) < 4:
+        tutti.testing.step()
+        try:
+            sums.append(communicator.all_reduce(tensor).tolist()[0])
+        except tutti.PeerUnavailableError:
+            communicator = communicator.shrink()
+    return sums, communicator.rank, communicator.rank_count
+
+
 def interrupt_soon():
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
@@ -86,6 +100,10 @@ class Ranks(unittest.TestCase):
         for rank in (0, 2):
             self.assertIsInstance(outcomes[rank].error, tutti.PeerUnavailableError)
             self.assertIn("rank 1", str(outcomes[rank].error))
+
+    def test_survivors_go_on(self):
+        outcomes = tutti.testing.run(train_on, 3, kill={1: 2}, patience=20)
+        self.assertEqual([outcomes[rank].value for rank in (0, 2)], [([3, 3, 2, 2], 0, 2), ([3, 3, 2, 2], 1, 2)])
 
     def test_a_stopped_rank_is_named_when_patience_is_over(self):
         outcomes = tutti.testing.run(train, 2, stop={0: 1}, patience=1.5)
