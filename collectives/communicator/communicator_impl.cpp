@@ -18,6 +18,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,19 @@ bool wait_until(std::chrono::steady_clock::time_point end, const Condition& hold
   while (!holds() && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   return holds();
+}
+
+/// Returns true if the ranks that are still there have completed this rank's calls; of captured ones nobody
+/// knows.
+bool have_all_completed(Team& team) {
+  if (team.calls().has_captured()) return true;
+  const std::uint64_t last = team.calls().last();
+  for (std::size_t rank = 0; rank < team.membership().rank_count(); ++rank) {
+    const bool is_there = !team.failure_detector().is_gone(rank) &&
+                          team.state().status(rank).state.load() < transport::team::RankStatus::leaving;
+    if (is_there && !team.progress().has_completed(rank, last)) return false;
+  }
+  return true;
 }
 
 /// Until the process ends, as others than this process or thread still use it.
@@ -202,7 +216,9 @@ void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longe
   constexpr std::chrono::seconds moment{1};
   Team& team = context->team();
   if (!team.abort().is_set()) {
-    const auto is_settled = [&team] { return team.progress().is_idle() || team.abort().is_set(); };
+    const auto is_settled = [&team] {
+      return team.abort().is_set() || (team.progress().is_idle() && have_all_completed(team));
+    };
     static_cast<void>(wait_until(Clock::now() + longest, is_settled));
   }
   if (!team.abort().is_set()) return;

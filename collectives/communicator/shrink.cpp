@@ -83,10 +83,10 @@ Communicator Communicator::shrink(const ShrinkOptions& options) {
   TeamContext& context = impl().context->require_own_process();
   transport::team::Team& team = context.team();
   const ShrinkWish wish = checked(context, options);
-  if (std::ranges::binary_search(wish.leaving, team.membership().rank())) return {};
   transport::team::free_deferred(context.runtime(), team.membership().devices());
   const std::lock_guard lock(team.calls().mutex());
   impl_->settle_calls(wish.timeout);
+  if (std::ranges::binary_search(wish.leaving, team.membership().rank())) return {};
 
   std::unique_ptr<Impl> made;
   const CommunicatorOptions kept = impl_->options();

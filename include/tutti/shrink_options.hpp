@@ -17,7 +17,7 @@ enum class LateRanks : std::uint8_t {
 /// Options of `Communicator::shrink`. `leaving` and `late` must be the same on all ranks.
 struct ShrinkOptions {
   /// Ranks that leave although nothing is wrong with them. They need not call `shrink`; if they do, it
-  /// returns an empty communicator at once.
+  /// returns an empty communicator once their calls are over.
   std::vector<int> leaving{};
   LateRanks late = LateRanks::fail;
   /// Longest wait for ranks that are alive: to call it, and again while they make the communicator. It begins

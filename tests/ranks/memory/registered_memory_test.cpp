@@ -6,6 +6,7 @@
 #include "support/errors.hpp"
 #include "support/machines/machines.hpp"
 #include "support/ranks.hpp"
+#include "support/timing.hpp"
 #include "support/values/test_tensor.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "tutti/collectives.hpp"
@@ -334,6 +335,24 @@ TEST(RegisteredMemory, TellsThatItWasFreedTooEarly) {
                         {"was freed while it was registered"}));
     EXPECT_FALSE(registration);
   });
+}
+
+TEST(RegisteredMemory, StaysRegisteredForTheRanksThatAreLeft) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    Communicator communicator = make(exchange);
+    const OwnMemory own(device_of(exchange));
+    const MemoryRegistration registration = own.registered();
+    expect_sum(communicator, own, rank, 3);
+    transport::team::synchronize(exchange);
+    if (rank == 1) std::raise(SIGKILL);
+    EXPECT_TRUE(test::becomes_true([&] { return !communicator.is_running(); }));
+    communicator = communicator.shrink();
+    expect_sum(communicator, own, rank, 2);
+    EXPECT_TRUE(is_in_place(communicator));
+    communicator.check();
+  });
+  EXPECT_EQ(ranks.wait(), (std::vector{all_right, killed, all_right}));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ void await_end(const Communicator& communicator) {
   EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
 }
 
-TEST(Shrinking, GoesOnWithoutAKilledRankWithinASecond) {
+TEST(Shrinking, GoesOnWithoutAKilledRankSoon) {
   Ranks ranks(4, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     const Tensor tensor = full({10'000}, 1, {.dtype = DType::float32, .device = 0});
@@ -63,7 +63,7 @@ TEST(Shrinking, GoesOnWithoutAKilledRankWithinASecond) {
     communicator = communicator.shrink();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    EXPECT_LT(watch.elapsed(), patient(1s));
+    EXPECT_LT(watch.elapsed(), slack);
     if (exchange.rank() == 0) std::printf("%lld ms\n", static_cast<long long>(watch.elapsed() / 1ms));
     expect_works(communicator, exchange.rank() == 0 ? 0 : exchange.rank() - 1, 3);
   });
@@ -235,8 +235,9 @@ TEST(Shrinking, IsRefusedBetweenHosts) {
 TEST(Shrinking, KeepsOptionsAndMembersOfSeveralDevices) {
   expect_all_right(3, [](Exchange& exchange) {
     const int rank = exchange.rank();
-    std::vector<Device> devices{Device(rank)};
-    if (rank == 2) devices.emplace_back(0);
+    const int count = device_count();
+    std::vector<Device> devices{Device(rank % count)};
+    if (rank == 2 && count > 1) devices.emplace_back((rank + 1) % count);
     Communicator communicator(exchange, {.devices = devices,
                                          .timeout = 60s,
                                          .window_bytes = std::size_t{1} << 20U,
@@ -245,14 +246,14 @@ TEST(Shrinking, KeepsOptionsAndMembersOfSeveralDevices) {
     if (rank == 0) return;
     communicator = communicator.shrink();
     EXPECT_EQ(communicator.devices(), devices);
-    EXPECT_EQ(communicator.member_count(), 3);
+    EXPECT_EQ(communicator.member_count(), count > 1 ? 3 : 2);
     EXPECT_EQ(communicator.first_member(), rank - 1);
     communicator.barrier();
     EXPECT_EQ(communicator.last_plan().transport.substr(0, 6), "staged");
   });
 }
 
-TEST(Shrinking, LeavesTensorsRegisteredMemoryAndStreamsAlone) {
+TEST(Shrinking, LeavesTensorsAndStreamsAlone) {
   Ranks ranks(3, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     const Tensor memory = full({300'000}, 1, {.dtype = DType::float32, .device = 0});
@@ -309,6 +310,25 @@ TEST(Shrinking, RefusesToBindWhatIsNoCallOfACommunicator) {
   });
 }
 
+TEST(Shrinking, FailsOnAllRanksIfOneOfThemCannotAndMayBeTriedAgain) {
+  expect_all_right(3, [](Exchange& exchange) {
+    if (!on_virtual_devices()) return;
+    Communicator communicator = make(exchange, 60s);
+    transport::team::synchronize(exchange);
+    if (exchange.rank() == 0) communicator.abort("of a test");
+    await_end(communicator);
+    const std::size_t mappings = shared_mappings();
+    if (exchange.rank() == 1)
+      virtual_devices::inject({.operation = virtual_devices::Operation::allocate_pinned});
+    EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.shrink()); }, ErrorCode::peer_unavailable,
+                        {"Communicator::shrink: not all ranks can join", "rank 1"}));
+    EXPECT_EQ(shared_mappings(), mappings);
+    transport::team::synchronize(exchange);
+    communicator = communicator.shrink();
+    expect_works(communicator, exchange.rank(), 3);
+  });
+}
+
 TEST(Shrinking, LeavesNothingBehind) {
   expect_all_right(2, [](Exchange& exchange) {
     constexpr std::size_t window_bytes = std::size_t{1} << 20U;
@@ -335,7 +355,7 @@ TEST(Shrinking, LeavesNothingBehind) {
     EXPECT_LE(open_descriptors(), descriptors + late);
     EXPECT_LE(shared_mappings(), mappings + late);
     EXPECT_EQ(threads(), threads_before);
-    EXPECT_GE(free_memory(0), memory - late * window_bytes);
+    EXPECT_TRUE(!on_virtual_devices() || free_memory(0) >= memory - late * window_bytes);
   });
 }
 

@@ -18,6 +18,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,7 @@ struct Plan {
   std::array<Fate, most_ranks> fates{};
   bool leaves_out_late = false;
   bool has_stops = false;
+  bool fails_first = false;  ///< rank 0 cannot make the communicator the first time
   [[nodiscard]] std::chrono::milliseconds timeout() const {
     return has_stops ? test::patient(100ms) : test::patient(20s);
   }
@@ -93,6 +95,7 @@ class Rank {
     const ShrinkWish wish{
         .leaving = {}, .leaves_out_late = plan_.leaves_out_late, .timeout = plan_.timeout()};
     step();
+    if (plan_.fails_first) fail_together(wish);
     SurvivorAgreement agreement(shared_.board(plan_.ranks), self_, team(), wish);
     Shared::Report& report = shared_.reports[self_];
     try {
@@ -123,6 +126,23 @@ class Rank {
     return peers_[rank].is_gone() ||
            (may_judge &&
             std::chrono::nanoseconds(RankStatus::now() - shared_.seen_at[rank].load()) > plan_.timeout());
+  }
+  /// Expects the same error on all ranks, as rank 0 cannot make the communicator.
+  void fail_together(const ShrinkWish& wish) {
+    SurvivorAgreement agreement(shared_.board(plan_.ranks), self_, team(), wish);
+    try {
+      agreement.run(
+          [this](Exchange& exchange) {
+            synchronize(exchange);
+            if (self_ == 0) throw Error(ErrorCode::out_of_memory, "Communicator: no memory is left");
+            synchronize(exchange);
+          },
+          [] {});
+      _exit(4);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::out_of_memory) _exit(5);
+      if (std::string_view(error.what()) != "Communicator::shrink: no memory is left") _exit(6);
+    }
   }
   /// Gathers who survives, in messages of one chunk and of several.
   void make(Exchange& exchange) {
@@ -296,6 +316,15 @@ TEST(SurvivorAgreement, SurvivesKillsInEveryPhase) {
 
 TEST(SurvivorAgreement, SurvivesKillsAndStopsInEveryPhase) {
   EXPECT_GT(run_trials(100, 12, true), 50);
+}
+
+TEST(SurvivorAgreement, FailsOnAllRanksAlikeAndMayBeTriedAgain) {
+  Plan plan;
+  plan.ranks = 3;
+  plan.fails_first = true;
+  Trial trial(plan, 0);
+  while (!trial.is_over()) usleep(100);
+  EXPECT_FALSE(trial.check()) << "all ranks survive";
 }
 
 }  // namespace
