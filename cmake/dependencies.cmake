@@ -42,6 +42,18 @@ tutti_require("${TUTTI_DLPACK_INCLUDE_DIR}" "dlpack/dlpack.h" libdlpack-dev)
 add_library(tutti_dlpack_headers INTERFACE)
 target_include_directories(tutti_dlpack_headers SYSTEM INTERFACE ${TUTTI_DLPACK_INCLUDE_DIR})
 
+# What protects the connections of tutti::tcp. Of its two libraries the static one, if there is a choice: then a shared tutti has
+# within what it needs, and hidden, so that a program may have another version; programs with a static tutti link it themselves.
+find_path(TUTTI_SODIUM_INCLUDE_DIR sodium.h)
+find_library(TUTTI_SODIUM_LIBRARY NAMES libsodium.a sodium)
+mark_as_advanced(TUTTI_SODIUM_INCLUDE_DIR TUTTI_SODIUM_LIBRARY)
+if(NOT TUTTI_SODIUM_INCLUDE_DIR OR NOT TUTTI_SODIUM_LIBRARY)
+  tutti_require(FALSE "libsodium" libsodium-dev)
+endif()
+add_library(tutti_sodium INTERFACE)
+target_include_directories(tutti_sodium SYSTEM INTERFACE ${TUTTI_SODIUM_INCLUDE_DIR})
+target_link_libraries(tutti_sodium INTERFACE ${TUTTI_SODIUM_LIBRARY})
+
 # Headers alone, which CUDA toolkits have; scripts/install-deps brings them where there is none.
 set(TUTTI_HAS_NVTX OFF)
 if(TUTTI_NVTX)

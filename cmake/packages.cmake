@@ -43,6 +43,9 @@ if(tutti_needs_cudart)
     "cuda-cudart-dev-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} | nvidia-cuda-dev"
   )
 endif()
+if(tutti_needs_sodium)
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libsodium-dev)
+endif()
 # Debian's MPI, which takes part only where it is asked for.
 if(TUTTI_HAS_MPI AND "${MPI_CXX_LIBRARIES}" MATCHES "openmpi")
   set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS libopenmpi-dev)

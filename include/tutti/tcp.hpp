@@ -16,9 +16,11 @@
 ///
 /// Rank 0 listens on one address, the one that the launcher names, and all others connect to it. Both ends of
 /// a connection prove that they know a secret and belong to the same job before either reads anything else.
-/// Later messages are neither encrypted nor signed: the network must keep out those who could change packets.
+/// Everything after that is authenticated, and encrypted if one rank asks for it, with keys that the two ends
+/// agree on then: nobody else can change it unnoticed, and keys tell nothing about those of other
+/// connections.
 ///
-/// The processes must be on one host: an exchange over TCP has no `Network`.
+/// Ranks of several hosts make connections of their own to one another (`make_network`).
 namespace tutti::tcp {
 
 /// Says which rank a process is, and where the ranks meet.
@@ -31,7 +33,9 @@ struct Rendezvous {
   /// A secret of 16 bytes or more, the same on all ranks. It may be empty for loopback addresses only; then
   /// other users of the host must be trusted.
   std::string secret;
-  std::string job;                            ///< tells apart jobs that have the same secret
+  std::string job;  ///< tells apart jobs that have the same secret
+  bool encrypts =
+      false;  ///< everything that is sent, not only authenticates it; one rank that asks is enough
   std::chrono::milliseconds timeout{60'000};  ///< how long this rank waits until all have come
   std::string address_name{"address"};        ///< what errors call `address`
   std::string port_name{"port"};              ///< and `port`
@@ -47,14 +51,15 @@ using Variables = std::function<const char*(const char* name)>;
 /// and the step's numbers.
 ///
 /// TUTTI_PORT overrides the port. If torchrun itself listens on MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE),
-/// the next port is used. TUTTI_SECRET is the secret, TUTTI_JOIN_TIMEOUT the timeout in seconds.
+/// the next port is used. TUTTI_SECRET is the secret, TUTTI_ENCRYPT=1 asks for encryption, and
+/// TUTTI_JOIN_TIMEOUT is the timeout in seconds.
 ///
 /// Throws Error(invalid_argument) with the name and value of a variable that is missing or invalid.
 [[nodiscard]] TUTTI_EXPORT Rendezvous rendezvous();
 [[nodiscard]] TUTTI_EXPORT Rendezvous rendezvous(const Variables& variable);
 
 /// Exchanges messages among the processes of a rendezvous, for `tutti::Communicator`. Every message goes
-/// through rank 0.
+/// through rank 0; only those of its network do not.
 class TUTTI_EXPORT Exchange final : public tutti::Exchange {
  public:
   /// A function that the waiting thread calls about every 10 ms during a wait. An exception from it ends the
@@ -92,6 +97,9 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// Limits the timeout of later calls: it is the shorter of `timeout` and the exchange's own (see
   /// `set_timeout`).
   void limit_waits(std::chrono::milliseconds timeout) override;
+  /// Makes a network among the processes, as `make_network` does, with the secret of the rendezvous. Each
+  /// listens at the address from which it has reached rank 0, at a port that the system chooses.
+  [[nodiscard]] std::unique_ptr<Network> network() override;
   /// Sets the exchange's own timeout for later calls. Initially it is that of the rendezvous.
   void set_timeout(std::chrono::milliseconds timeout);
 
@@ -99,6 +107,33 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   class Star;
   std::unique_ptr<Star> star_;
 };
+
+struct NetworkOptions {
+  /// Where the others reach this process, by name or number; it listens there, at a port that the system
+  /// chooses. Empty: TUTTI_ADDRESS; else the address from which the system would send to rank 0's, and on
+  /// rank 0 to anywhere; the loopback address if there is no other.
+  std::string address;
+  std::string
+      secret;  ///< the same on all ranks; may be empty if nobody else can change what the exchange carries
+  bool encrypts = false;  ///< everything that is sent, instead of authenticating it only; one rank is enough
+  /// How long another process may take to accept a connection, and how long its host may be silent
+  /// afterwards.
+  std::chrono::milliseconds timeout{60'000};
+};
+
+/// Makes a network over TCP among the processes of any exchange, by which they learn one another's addresses
+/// and public keys. All ranks call it together.
+///
+/// A process connects directly to those that it sends to. Their messages are authenticated with keys that
+/// both ends agree on, and encrypted if one asks: by AES-256-GCM where both processors have instructions for
+/// it, else by ChaCha20-Poly1305. A rank whose process ends without leaving, or whose host has not answered
+/// for the timeout, is named by Error(peer_unavailable) from `receive`. Connections that are lost are not
+/// made anew.
+///
+/// Throws Error(invalid_argument) for an address that is none of this host, and Error(transport_failure) on
+/// all ranks if one cannot listen.
+[[nodiscard]] TUTTI_EXPORT std::unique_ptr<Network> make_network(tutti::Exchange& exchange,
+                                                                 const NetworkOptions& options = {});
 
 /// Makes a communicator of all processes of the rendezvous. If `options.devices` is empty, the device is
 /// `local_rank` modulo the number of devices. Throws what the constructors of `Exchange` and `Communicator`

@@ -30,6 +30,7 @@ class Tutti(CMakePackage, CudaPackage):
     depends_on("fmt", type="build")
     depends_on("nlohmann-json", type="build")
     depends_on("dlpack", type="build")
+    depends_on("libsodium@1.0.18:")
     depends_on("mpi@3:", when="+mpi")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl@2.18:", when="+nccl")

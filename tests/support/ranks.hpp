@@ -24,6 +24,9 @@ std::ostream& operator<<(std::ostream& stream, const Ending& ending);
 inline constexpr Ending all_right{true, 0};
 inline constexpr Ending killed{false, SIGKILL};
 
+/// Returns whether TUTTI_TEST_NETWORK=tcp has ranks send messages over TCP, and not through shared memory.
+[[nodiscard]] bool is_over_tcp();
+
 /// Runs ranks without a job launcher: processes started by `fork`, which exchange bytes and send messages
 /// through shared memory. By TUTTI_HOST_ID they may pretend to be on several hosts.
 ///

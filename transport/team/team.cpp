@@ -3,6 +3,7 @@
 
 #include "backend/team_round.hpp"
 #include "transport/plan/tuning.hpp"
+#include "transport/team/hosts/connecting_network.hpp"
 #include "transport/team/shared/agreement.hpp"
 
 #include <algorithm>
@@ -151,6 +152,7 @@ void Team::start_together(BootstrapExchange& exchange) {
 
 void Team::start() {
   if (network_ != nullptr) {
+    connect_to_receivers(*network_, membership_);
     mirror_.emplace(membership_, state_, windows_, progress_, calls_, record_, abort_, settings_.timeout);
     host_proxy_ = std::make_unique<HostProxy>(membership_, state_, *mirror_, progress_, abort_, news_,
                                               std::move(network_));

@@ -24,15 +24,19 @@ class Arrival {
 
   Line join() {
     for (;;) {
-      Line line{.socket = reach(), .incoming = {}};
-      const Introduction introduction = introduce(line.socket, rendezvous_, wait_);
+      Descriptor socket = reach();
+      Session session;
+      const Introduction introduction = introduce(socket, rendezvous_, wait_, session);
       if (introduction == Introduction::unanswered) {
         give_up(
             fmt::format("what listens at {} has not answered: is rank 0 stopped, or has another program "
                         "taken the port?",
                         place_of(rendezvous_)));
       }
-      if (introduction == Introduction::admitted && is_complete(line)) return line;
+      if (introduction == Introduction::admitted) {
+        Line line(std::move(socket), session);
+        if (is_complete(line)) return line;
+      }
       note_end(introduction);
     }
   }
@@ -60,7 +64,7 @@ class Arrival {
                             : fmt::format("rank 0 at {} does not say which ranks are missing: is it stopped?",
                                           place_of(rendezvous_)));
     }
-    if (progress == Progress::complete) line.incoming.rethrow();
+    if (progress == Progress::complete) line.rethrow();
     return progress == Progress::complete;
   }
   void note_end(Introduction introduction) {
@@ -106,18 +110,18 @@ Progress receive_from_rank_0(Line& line, const Wait& wait, std::string& news) {
   const std::chrono::nanoseconds ask_before = std::min<std::chrono::nanoseconds>(2s, wait.left() / 2);
   bool has_asked = false;
   for (;;) {
-    const Progress progress = line.incoming.receive(line.socket);
-    if (const auto note = line.incoming.take_note()) news = *note;
+    const Progress progress = line.receive();
+    if (const auto note = line.take_note()) news = *note;
     if (progress != Progress::halfway) return progress;
     if (wait.is_over()) {
-      static_cast<void>(send_note(line.socket, "over"));
+      static_cast<void>(line.send_note("over"));
       return progress;
     }
     if (!has_asked && wait.left() < ask_before) {
-      static_cast<void>(send_note(line.socket, ""));
+      static_cast<void>(line.send_note(""));
       has_asked = true;
     }
-    wait.until_ready(line.socket, POLLIN);
+    wait.until_ready(line.socket(), POLLIN);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/bootstrap/tcp/frame.hpp"
+#include "collectives/bootstrap/tcp/line.hpp"
 #include "collectives/bootstrap/tcp/sockets.hpp"
 #include "tutti/tcp.hpp"
 

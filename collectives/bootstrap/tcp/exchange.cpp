@@ -29,6 +29,10 @@ void Exchange::limit_waits(std::chrono::milliseconds timeout) {
   star_->limit_waits(timeout);
 }
 
+std::unique_ptr<tutti::Network> Exchange::network() {
+  return star_->network(*this);
+}
+
 void Exchange::set_timeout(std::chrono::milliseconds timeout) {
   star_->set_timeout(timeout);
 }

@@ -2,102 +2,174 @@
 #include "collectives/bootstrap/tcp/frame.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <utility>
+
+#include <sys/socket.h>
 
 namespace tutti::tcp {
 namespace {
 
-constexpr std::size_t longest_text = 16'384;
+/// Records are sealed so far ahead of what the socket has taken.
+constexpr std::size_t most_ready_bytes = 4 * piece_bytes;
+constexpr std::size_t most_spare_buffers = 5;
+constexpr std::size_t most_pieces = 64;  ///< of one system call
 
-bool is_text(const Header& header) {
-  return header.kind != Header::Kind::bytes && header.length <= longest_text;
-}
-
-/// Receives what is missing of `bytes`, which are those from `start` on of a frame of which `taken` have
-/// come.
-Progress fill(const Descriptor& socket, std::span<std::byte> bytes, std::size_t start, std::size_t& taken) {
-  std::span<std::byte> rest = bytes.subspan(taken - start);
-  const Progress progress = receive(socket, rest);
-  taken = start + bytes.size() - rest.size();
-  return progress;
-}
-
-/// Sends header and text at once: half a text would be taken for the beginning of what follows.
-Progress send_text(const Descriptor& socket, Header header, std::string_view text) {
-  text = text.substr(0, longest_text);
-  header.length = text.size();
-  const std::span<const std::byte> head = std::as_bytes(std::span(&header, 1));
-  std::vector<std::byte> all(head.begin(), head.end());
-  const std::span<const std::byte> body = std::as_bytes(std::span(text));
-  all.insert(all.end(), body.begin(), body.end());
-  std::span<const std::byte> rest = all;
-  return send(socket, rest);
+iovec piece_of(std::span<const std::byte> bytes) {
+  return {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
 }
 
 }  // namespace
 
-void Frame::expect(std::uint64_t length) {
-  expected_ = length;
-  if (is_complete_) taken_ = 0;  // else a note may be half here
-  is_complete_ = false;
+void FrameWriter::add(Header header, std::span<const std::byte> body, std::shared_ptr<const void> owner) {
+  header.length = body.size();
+  const std::size_t pieces = 1 + (body.size() + piece_bytes - 1) / piece_bytes;
+  frames_.push_back({.header = header, .body = body, .owner = std::move(owner), .pieces_left = pieces});
 }
 
-Progress Frame::receive(const Descriptor& socket) {
-  for (;;) {
-    const Progress progress = receive_one(socket);
-    if (progress != Progress::complete) return progress;
-    is_complete_ = header_.kind != Header::Kind::note;
-    if (is_complete_) return progress;
-    note_ = text();
-    taken_ = 0;
-  }
-}
-
-Progress Frame::receive_one(const Descriptor& socket) {
-  if (taken_ < sizeof(Header)) {
-    const Progress progress = fill(socket, std::as_writable_bytes(std::span(&header_, 1)), 0, taken_);
-    if (progress != Progress::complete) return progress;
-    if (!is_text(header_) && !is_as_expected()) {
-      // Too long a note is none.
-      return header_.kind == Header::Kind::note ? Progress::closed : Progress::complete;
+void FrameWriter::add_record(std::span<const std::byte> bytes, bool is_copied) {
+  Record& record = records_.emplace_back();
+  if (is_copied || seal_.encrypts()) {
+    if (!spare_.empty()) {
+      record.copied = std::move(spare_.back());
+      spare_.pop_back();
     }
-    body_.resize(header_.length);
+    record.copied.assign(bytes.begin(), bytes.end());
+    record.bytes = record.copied;
+    record.tag = seal_.encrypts() ? seal_.encrypt(record.copied) : seal_.sign(bytes);
+  } else {
+    record.bytes = bytes;
+    record.tag = seal_.sign(bytes);
   }
-  return fill(socket, body_, sizeof(Header), taken_);
+  ready_bytes_ += record.size();
 }
 
-std::string Frame::text() const {
-  return {reinterpret_cast<const char*>(body_.data()), body_.size()};
+void FrameWriter::seal_more() {
+  while (ready_bytes_ < most_ready_bytes && sealed_frames_ < frames_.size()) {
+    const Frame& frame = frames_[sealed_frames_];
+    if (!is_header_sealed_) {
+      add_record(std::as_bytes(std::span(&frame.header, 1)), true);
+      is_header_sealed_ = true;
+    } else {
+      const std::size_t length = std::min(piece_bytes, frame.body.size() - sealed_bytes_);
+      add_record(frame.body.subspan(sealed_bytes_, length), false);
+      sealed_bytes_ += length;
+    }
+    if (sealed_bytes_ < frame.body.size()) continue;
+    ++sealed_frames_;
+    sealed_bytes_ = 0;
+    is_header_sealed_ = false;
+  }
 }
 
-void Frame::rethrow() const {
-  if (header_.kind != Header::Kind::failure) return;
-  const auto code = std::min(header_.code, static_cast<std::uint32_t>(ErrorCode::internal));
-  throw Error(static_cast<ErrorCode>(code), text());
+std::size_t FrameWriter::fill(std::span<iovec> pieces) {
+  std::size_t count = 0;
+  for (const Record& record : records_) {
+    if (count + 2 > pieces.size()) break;
+    if (record.sent < record.bytes.size()) pieces[count++] = piece_of(record.bytes.subspan(record.sent));
+    const std::size_t of_tag = record.sent - std::min(record.sent, record.bytes.size());
+    pieces[count++] = piece_of(std::span(record.tag).subspan(of_tag));
+  }
+  return count;
 }
 
-std::optional<std::string> Frame::take_note() {
-  return std::exchange(note_, std::nullopt);
+void FrameWriter::drop(std::size_t count) {
+  ready_bytes_ -= count;
+  while (count > 0) {
+    Record& first = records_.front();
+    const std::size_t part = std::min(count, first.size() - first.sent);
+    first.sent += part;
+    count -= part;
+    if (first.sent < first.size()) return;
+    if (!first.copied.empty() && spare_.size() < most_spare_buffers)
+      spare_.push_back(std::move(first.copied));
+    records_.pop_front();
+    if (--frames_.front().pieces_left > 0) continue;
+    frames_.pop_front();
+    --sealed_frames_;
+  }
 }
 
-Header header_of(std::size_t length) {
-  return {.kind = Header::Kind::bytes, .code = 0, .length = length};
+Progress FrameWriter::flush(const Descriptor& socket) {
+  for (;;) {
+    seal_more();
+    if (records_.empty()) return Progress::complete;
+    std::array<iovec, most_pieces> pieces;
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = fill(pieces);
+    const ssize_t count = sendmsg(socket.number(), &message, MSG_NOSIGNAL);
+    if (count < 0) return is_passing(errno) ? Progress::halfway : Progress::closed;
+    drop(static_cast<std::size_t>(count));
+  }
 }
 
-Progress send_frame(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait) {
-  const Header header = header_of(bytes.size());
-  const Progress progress = send_all(socket, std::as_bytes(std::span(&header, 1)), wait);
-  return progress == Progress::complete ? send_all(socket, bytes, wait) : progress;
+/// Receives what is missing of a record, and of its tag; what comes beyond them stays in the inbox.
+Progress FrameReader::fetch(const Descriptor& socket, std::span<std::byte> rest) {
+  begin_ = end_ = 0;
+  std::array<iovec, 2> pieces{piece_of(rest), piece_of(inbox_)};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  const ssize_t count = recvmsg(socket.number(), &message, 0);
+  if (count < 0 && is_passing(errno)) return Progress::halfway;
+  if (count <= 0) {
+    if (count == 0) errno = 0;
+    return Progress::closed;
+  }
+  const std::size_t direct = std::min(static_cast<std::size_t>(count), rest.size());
+  taken_ += direct;
+  end_ = static_cast<std::size_t>(count) - direct;
+  return Progress::complete;
 }
 
-void send_failure(const Descriptor& socket, ErrorCode code, std::string_view message) {
-  static_cast<void>(send_text(
-      socket, {.kind = Header::Kind::failure, .code = static_cast<std::uint32_t>(code), .length = 0},
-      message));
+Progress FrameReader::receive_record(const Descriptor& socket, std::span<std::byte> record) {
+  const auto take_from_inbox = [this](std::span<std::byte> to) {
+    const std::size_t count = std::min(to.size(), end_ - begin_);
+    if (count > 0) std::memcpy(to.data(), inbox_.data() + begin_, count);
+    begin_ += count;
+    taken_ += count;
+  };
+  for (;;) {
+    if (taken_ < record.size()) take_from_inbox(record.subspan(taken_));
+    if (taken_ >= record.size())
+      take_from_inbox(std::as_writable_bytes(std::span(tag_)).subspan(taken_ - record.size()));
+    if (taken_ == record.size() + tag_.size()) break;
+    const std::span<std::byte> rest = record.subspan(std::min(taken_, record.size()));
+    const Progress progress = fetch(socket, rest);
+    if (progress != Progress::complete) return progress;
+  }
+  taken_ = 0;
+  is_forged_ = !seal_.open(record, tag_);
+  return is_forged_ ? Progress::closed : Progress::complete;
 }
 
-Progress send_note(const Descriptor& socket, std::string_view text) {
-  return send_text(socket, {.kind = Header::Kind::note, .code = 0, .length = 0}, text);
+Progress FrameReader::receive_header(const Descriptor& socket) {
+  if (has_header_) return Progress::complete;
+  const Progress progress = receive_record(socket, std::as_writable_bytes(std::span(&header_, 1)));
+  has_header_ = progress == Progress::complete;
+  return progress;
+}
+
+Progress FrameReader::receive_body(const Descriptor& socket) {
+  while (filled_ < header_.length) {
+    if (body_.size() == filled_) {
+      if (filled_ == 0) body_.reserve(header_.length);
+      body_.resize(filled_ + std::min<std::size_t>(piece_bytes, header_.length - filled_));
+    }
+    const Progress progress = receive_record(socket, std::span(body_).subspan(filled_));
+    if (progress != Progress::complete) return progress;
+    filled_ = body_.size();
+  }
+  return Progress::complete;
+}
+
+std::vector<std::byte> FrameReader::take_body() {
+  has_header_ = false;
+  filled_ = 0;
+  return std::exchange(body_, {});
 }
 
 }  // namespace tutti::tcp

@@ -22,7 +22,7 @@ class Meeting {
       : rendezvous_(rendezvous),
         wait_(wait),
         listener_(listen_at(addresses, rendezvous)),
-        visitors_(key_of(rendezvous), rendezvous.size),
+        visitors_(key_of(rendezvous), rendezvous.encrypts, rendezvous.size),
         roster_(rendezvous.size),
         lines_(static_cast<std::size_t>(rendezvous.size)) {}
 
@@ -38,15 +38,17 @@ class Meeting {
     }
   }
   std::string absences() const { return roster_.absences(place_of(rendezvous_)) + visitors_.account(); }
-  void tell_all(ErrorCode code, const std::string& message) const {
-    for (const Line& line : lines_) {
-      if (line.socket.is_open()) send_failure(line.socket, code, message);
+  void tell_all(ErrorCode code, const std::string& message) {
+    for (Line& line : lines_) {
+      if (line.is_open()) line.send_failure(code, message);
     }
   }
   std::vector<Line> welcome_all() {
-    for (const Line& line : lines_) {
+    for (Line& line : lines_) {
+      if (!line.is_open()) continue;
+      line.add({});
       // They have been silent for long, and so little fits.
-      if (line.socket.is_open()) static_cast<void>(send_frame(line.socket, {}, wait_));
+      static_cast<void>(line.flush(wait_));
     }
     return std::move(lines_);
   }
@@ -54,17 +56,17 @@ class Meeting {
  private:
   void look() {
     visitors_.accept_from(listener_);
-    visitors_.hear([this](Claim claim, Descriptor socket) { admit(claim, std::move(socket)); });
+    visitors_.hear([this](Claim claim, Line line) { admit(claim, std::move(line)); });
     for (int rank = 1; rank < rendezvous_.size; ++rank) watch(rank);
     if (roster_.version() != told_version_) tell_those_who_asked();
   }
-  void admit(Claim claim, Descriptor socket) {
+  void admit(Claim claim, Line its) {
     const std::string reason = reason_against(claim);
     if (reason.empty()) {
-      line(claim.rank) = Line{.socket = std::move(socket), .incoming = {}};
+      line(claim.rank) = std::move(its);
       roster_.note_arrival(claim.rank);
     } else {
-      send_failure(socket, ErrorCode::invalid_argument, reason);
+      its.send_failure(ErrorCode::invalid_argument, reason);
       roster_.note_refusal(claim.rank, reason);
     }
   }
@@ -84,8 +86,8 @@ class Meeting {
   void watch(int rank) {
     if (!roster_.has(rank)) return;
     Line& its = line(rank);
-    const Progress progress = its.incoming.receive(its.socket);
-    const std::optional<std::string> note = its.incoming.take_note();
+    const Progress progress = its.receive();
+    const std::optional<std::string> note = its.take_note();
     if (note) its.has_asked = true;
     const bool has_given_up = note && !note->empty();
     // It has nothing to say but notes before all have come.
@@ -105,7 +107,7 @@ class Meeting {
   }
   void tell(int rank) {
     // There is room for a note unless the rank has long read none: then it is no longer there.
-    if (send_note(line(rank).socket, absences()) != Progress::complete) miss(rank, Roster::Departure::left);
+    if (line(rank).send_note(absences()) != Progress::complete) miss(rank, Roster::Departure::left);
   }
   void tell_those_who_asked() {
     told_version_ = roster_.version();
@@ -117,8 +119,7 @@ class Meeting {
   std::vector<pollfd> sockets_of_those_here() const {
     std::vector<pollfd> sockets;
     for (const Line& line : lines_) {
-      if (line.socket.is_open())
-        sockets.push_back({.fd = line.socket.number(), .events = POLLIN, .revents = 0});
+      if (line.is_open()) sockets.push_back({.fd = line.socket().number(), .events = POLLIN, .revents = 0});
     }
     return sockets;
   }

@@ -138,6 +138,7 @@ Rendezvous rendezvous(const Variables& variable) {
         "processes it starts");
   }
   found.secret = read.text("TUTTI_SECRET");
+  found.encrypts = read.number("TUTTI_ENCRYPT", 0, 1).value_or(0) == 1;
   found.timeout =
       std::chrono::seconds(read.number("TUTTI_JOIN_TIMEOUT", 1, longest_timeout_seconds).value_or(60));
   return found;

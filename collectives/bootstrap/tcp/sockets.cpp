@@ -4,7 +4,9 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -46,9 +48,8 @@ const sockaddr* pointer_to(const Address& address) {
   return reinterpret_cast<const sockaddr*>(&address.storage);
 }
 
-void set_option(const Descriptor& socket, int level, int option) {
-  const int on = 1;
-  setsockopt(socket.number(), level, option, &on, sizeof(on));
+void set_option(const Descriptor& socket, int level, int option, int value = 1) {
+  setsockopt(socket.number(), level, option, &value, sizeof(value));
 }
 
 /// A socket that waits for somebody to listen at a port which the system also gives to those who connect may
@@ -84,10 +85,6 @@ bool is_connected(const Descriptor& socket, const Wait& wait, std::chrono::milli
   }
 }
 
-bool is_passing(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 template <class Step, class Bytes>
 Progress all_of(const Descriptor& socket, Bytes bytes, short events, const Wait& wait, Step step) {
   for (;;) {
@@ -120,6 +117,24 @@ bool Address::is_loopback() const noexcept {
   sockaddr_in6 address{};
   std::memcpy(&address, &storage, sizeof(address));
   return storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&address.sin6_addr);
+}
+
+std::string Address::text() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  const int status = getnameinfo(pointer_to(*this), length, host.data(), host.size(), port.data(),
+                                 port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  if (status != 0) return "an unknown address";
+  const bool is_long = storage.ss_family == AF_INET6;
+  return is_long ? fmt::format("[{}]:{}", host.data(), port.data())
+                 : fmt::format("{}:{}", host.data(), port.data());
+}
+
+Address own_address_of(const Descriptor& socket) {
+  Address own{.length = sizeof(sockaddr_storage)};
+  if (getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0)
+    own.length = 0;
+  return own;
 }
 
 std::vector<Address> addresses_of(const Rendezvous& rendezvous) {
@@ -167,6 +182,38 @@ Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& re
   fail_to_listen(rendezvous, error);
 }
 
+Descriptor listen_somewhere(Address& address) {
+  // The port's place is the same for both families.
+  reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = 0;
+  Descriptor listener = make_socket(address);
+  if (!listener.is_open() || bind(listener.number(), pointer_to(address), address.length) != 0 ||
+      listen(listener.number(), SOMAXCONN) != 0)
+    return {};
+  address = own_address_of(listener);
+  return listener;
+}
+
+Descriptor begin_to_connect(const Address& address) {
+  Descriptor socket = make_socket(address);
+  if (!socket.is_open()) return socket;
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY);
+  if (connect(socket.number(), pointer_to(address), address.length) != 0 && errno != EINPROGRESS &&
+      errno != EINTR)
+    return {};
+  return socket;
+}
+
+void end_when_silent(const Descriptor& socket, std::chrono::milliseconds time) {
+  constexpr int probes = 3;
+  const auto limit = static_cast<int>(std::min<std::chrono::milliseconds::rep>(time.count(), INT_MAX));
+  const int seconds = limit / 1000;
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::clamp(seconds / 2, 1, 3600));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::clamp(seconds / 2 / probes, 1, 3600));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, std::max(limit, 1));
+}
+
 Descriptor connect_to(const Address& address, const Wait& wait, std::chrono::milliseconds patience) {
   Descriptor socket = make_socket(address);
   if (!socket.is_open()) return socket;
@@ -184,6 +231,10 @@ Descriptor accept_at(const Descriptor& listener) {
   Descriptor socket(accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.is_open()) set_option(socket, IPPROTO_TCP, TCP_NODELAY);
   return socket;
+}
+
+bool is_passing(int error) noexcept {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 Progress receive(const Descriptor& socket, std::span<std::byte>& rest) {

@@ -46,7 +46,11 @@ struct Address {
   socklen_t length = 0;
 
   [[nodiscard]] bool is_loopback() const noexcept;
+  /// Returns "10.0.0.1:29500".
+  [[nodiscard]] std::string text() const;
 };
+/// Returns the address of this end of a connection.
+[[nodiscard]] Address own_address_of(const Descriptor& socket);
 
 /// Returns all addresses that the name of the rendezvous stands for. Throws Error(invalid_argument) if there
 /// are none.
@@ -55,6 +59,14 @@ struct Address {
 [[nodiscard]] std::string place_of(const Rendezvous& rendezvous);
 /// Listens at the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.
 [[nodiscard]] Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& rendezvous);
+/// Listens at a port of the address that the system chooses, and sets it; a closed descriptor, with errno, if
+/// that is impossible.
+[[nodiscard]] Descriptor listen_somewhere(Address& address);
+/// Begins to connect, without waiting; a closed descriptor, with errno, if that is impossible.
+[[nodiscard]] Descriptor begin_to_connect(const Address& address);
+/// Has the system end the connection when the other end's has not answered for so long, also while nothing is
+/// sent.
+void end_when_silent(const Descriptor& socket, std::chrono::milliseconds time);
 /// Returns a closed descriptor where nobody listens, or where the system does not hear from there for
 /// `patience`: then other addresses have their turn, and the next attempt does not wait for the ever longer
 /// pauses at which the system repeats this one.
@@ -62,6 +74,18 @@ struct Address {
                                     std::chrono::milliseconds patience = std::chrono::seconds(2));
 /// Returns a connection that somebody has made; a closed one, with errno, if there is none.
 [[nodiscard]] Descriptor accept_at(const Descriptor& listener);
+
+/// Returns whether a call that failed with this errno may be repeated later.
+[[nodiscard]] bool is_passing(int error) noexcept;
+
+template <class Object>
+[[nodiscard]] std::span<const std::byte> object_bytes(const Object& object) {
+  return std::as_bytes(std::span(&object, 1));
+}
+template <class Object>
+[[nodiscard]] std::span<std::byte> writable_object_bytes(Object& object) {
+  return std::as_writable_bytes(std::span(&object, 1));
+}
 
 enum class Progress : std::uint8_t { halfway, complete, closed };
 /// Receives without waiting, as `send` sends; `rest` is what is left afterwards.

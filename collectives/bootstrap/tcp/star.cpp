@@ -4,6 +4,7 @@
 #include "base/ranks_in_words.hpp"
 #include "collectives/bootstrap/tcp/arrival.hpp"
 #include "collectives/bootstrap/tcp/meeting.hpp"
+#include "collectives/bootstrap/tcp/network.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -78,9 +79,18 @@ void Exchange::Star::set_timeout(std::chrono::milliseconds timeout) noexcept {
   timeout_ = made_with_ = std::min(timeout, longest_timeout);
 }
 
+std::unique_ptr<tutti::Network> Exchange::Star::network(tutti::Exchange& exchange) {
+  const auto open = std::ranges::find_if(lines_, &Line::is_open);
+  const Address own =
+      open == lines_.end() ? addresses_of(rendezvous_).front() : own_address_of(open->socket());
+  const Mesh::Settings settings{
+      .address = own, .key = key_of(rendezvous_), .encrypts = rendezvous_.encrypts, .timeout = timeout_};
+  return make_network(exchange, settings);
+}
+
 void Exchange::Star::end_all(ErrorCode code, const std::string& message) {
-  for (const Line& line : lines_) {
-    if (line.socket.is_open()) send_failure(line.socket, code, message);
+  for (Line& line : lines_) {
+    if (line.is_open()) line.send_failure(code, message);
   }
   throw Error(code, message);
 }
@@ -114,9 +124,9 @@ void Exchange::Star::gather_from_all(std::span<const std::byte> mine, std::span<
   std::vector<int> awaited;
   std::vector<pollfd> sockets;
   for (int rank = 1; rank < size(); ++rank) {
-    line(rank).incoming.expect(mine.size());
+    line(rank).expect(mine.size());
     awaited.push_back(rank);
-    sockets.push_back({.fd = line(rank).socket.number(), .events = POLLIN, .revents = POLLIN});
+    sockets.push_back({.fd = line(rank).socket().number(), .events = POLLIN, .revents = POLLIN});
   }
   for (;;) {
     for (int rank = 1; rank < size(); ++rank) {
@@ -131,32 +141,32 @@ void Exchange::Star::gather_from_all(std::span<const std::byte> mine, std::span<
 }
 
 void Exchange::Star::hear(int rank, std::vector<int>& awaited, std::span<std::byte> all, const Wait& wait) {
-  Frame& incoming = line(rank).incoming;
-  const Progress progress = incoming.receive(line(rank).socket);
+  Line& its = line(rank);
+  const Progress progress = its.receive();
   const bool has_come = progress == Progress::complete && std::erase(awaited, rank) == 1;
   if (has_come) take_part(rank, all);
-  if (const auto note = incoming.take_note()) answer(rank, *note, awaited, wait);
+  if (const auto note = its.take_note()) answer(rank, *note, awaited, wait);
   // A rank that has given its part says nothing but notes until it gets those of all.
   if (progress != Progress::halfway && !has_come)
     end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
 }
 
 void Exchange::Star::take_part(int rank, std::span<std::byte> all) {
-  Frame& incoming = line(rank).incoming;
+  Line& its = line(rank);
   const std::size_t length = all.size() / static_cast<std::size_t>(size());
-  if (!incoming.is_as_expected()) {
+  if (!its.is_as_expected()) {
     end_all(ErrorCode::invalid_argument,
             fmt::format("tutti::tcp::Exchange::all_gather: rank {} gives {} bytes, rank 0 {}", rank,
-                        incoming.header().length, length));
+                        its.header().length, length));
   }
-  std::ranges::copy(incoming.body(), all.subspan(static_cast<std::size_t>(rank) * length).begin());
-  incoming.expect(0);
+  std::ranges::copy(its.body(), all.subspan(static_cast<std::size_t>(rank) * length).begin());
+  its.expect(0);
 }
 
 void Exchange::Star::answer(int rank, const std::string& note, const std::vector<int>& awaited,
                             const Wait& wait) {
   if (awaited.empty()) return;  // it is about to get what it waits for
-  if (note.empty() && send_note(line(rank).socket, silence_of(awaited)) == Progress::complete) return;
+  if (note.empty() && line(rank).send_note(silence_of(awaited)) == Progress::complete) return;
   const std::chrono::milliseconds waited =
       timeout_ - std::max(std::chrono::floor<std::chrono::milliseconds>(wait.left()), 0ms);
   end_all(ErrorCode::timeout, fmt::format("after {:.1f} s, {}, and rank {} waits no longer",
@@ -164,31 +174,25 @@ void Exchange::Star::answer(int rank, const std::string& note, const std::vector
 }
 
 void Exchange::Star::send_to_all(std::span<const std::byte> all, const Wait& wait) {
-  const Header header = header_of(all.size());
-  struct Rest {
-    int rank;
-    std::span<const std::byte> header;
-    std::span<const std::byte> body;
-  };
-  std::vector<Rest> rests;
-  for (int rank = 1; rank < size(); ++rank)
-    rests.push_back({.rank = rank, .header = std::as_bytes(std::span(&header, 1)), .body = all});
-  const auto is_sent = [this](Rest& rest) {
-    const Descriptor& socket = line(rest.rank).socket;
-    Progress progress = send(socket, rest.header);
-    if (progress == Progress::complete) progress = send(socket, rest.body);
+  std::vector<int> ranks;
+  for (int rank = 1; rank < size(); ++rank) {
+    line(rank).add(all);
+    ranks.push_back(rank);
+  }
+  const auto is_sent = [this](int rank) {
+    const Progress progress = line(rank).flush();
     if (progress == Progress::closed)
-      end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rest.rank));
+      end_all(ErrorCode::peer_unavailable, fmt::format("rank {} has left", rank));
     return progress == Progress::complete;
   };
-  while (std::erase_if(rests, is_sent), !rests.empty()) {
+  while (std::erase_if(ranks, is_sent), !ranks.empty()) {
     if (wait.is_over()) {
       end_all(ErrorCode::timeout, fmt::format("after {} s, rank {} has not received the result",
-                                              in_seconds(timeout_), rests.front().rank));
+                                              in_seconds(timeout_), ranks.front()));
     }
     std::vector<pollfd> sockets;
-    for (const Rest& rest : rests)
-      sockets.push_back({.fd = line(rest.rank).socket.number(), .events = POLLOUT, .revents = 0});
+    for (const int rank : ranks)
+      sockets.push_back({.fd = line(rank).socket().number(), .events = POLLOUT, .revents = 0});
     wait.until_ready(sockets);
   }
 }
@@ -196,23 +200,22 @@ void Exchange::Star::send_to_all(std::span<const std::byte> all, const Wait& wai
 void Exchange::Star::gather_by_rank_0(std::span<const std::byte> mine, std::span<std::byte> all) {
   const Wait wait(timeout_, watch_);
   Line& line = lines_.front();
-  line.incoming.expect(all.size());
-  // If rank 0 has left, its last words are still to be read. Nothing may follow what is half sent.
-  const bool is_half_sent = send_frame(line.socket, mine, wait) == Progress::halfway;
+  line.expect(all.size());
+  // If rank 0 has left, its last words are still to be read.
+  line.add(mine);
+  const bool is_half_sent = line.flush(wait) == Progress::halfway;
   std::string news = silence_of({0});
-  const Progress progress =
-      is_half_sent ? line.incoming.receive(line.socket) : receive_from_rank_0(line, wait, news);
+  const Progress progress = is_half_sent ? line.receive() : receive_from_rank_0(line, wait, news);
   if (progress == Progress::closed) throw Error(ErrorCode::peer_unavailable, "rank 0 has left");
   if (progress == Progress::halfway)
     throw Error(ErrorCode::timeout, fmt::format("after {} s, {}", in_seconds(timeout_), news));
-  line.incoming.rethrow();
-  if (!line.incoming.is_as_expected()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("tutti::tcp::Exchange::all_gather: rank 0 gives {} bytes, rank {} {}",
-                    line.incoming.header().length / static_cast<std::size_t>(size()), rank(), mine.size()));
+  line.rethrow();
+  if (!line.is_as_expected()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("tutti::tcp::Exchange::all_gather: rank 0 gives {} bytes, rank {} {}",
+                            line.header().length / static_cast<std::size_t>(size()), rank(), mine.size()));
   }
-  std::ranges::copy(line.incoming.body(), all.begin());
+  std::ranges::copy(line.body(), all.begin());
 }
 
 }  // namespace tutti::tcp

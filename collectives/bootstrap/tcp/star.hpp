@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/bootstrap/tcp/frame.hpp"
+#include "collectives/bootstrap/tcp/line.hpp"
 #include "collectives/bootstrap/tcp/sockets.hpp"
 #include "tutti/tcp.hpp"
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ class Exchange::Star {
   [[nodiscard]] int size() const noexcept { return rendezvous_.size; }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   void limit_waits(std::chrono::milliseconds timeout) noexcept;
+  /// Makes a network of all ranks, by this exchange of theirs.
+  [[nodiscard]] std::unique_ptr<tutti::Network> network(tutti::Exchange& exchange);
   void set_timeout(std::chrono::milliseconds timeout) noexcept;
 
  private:

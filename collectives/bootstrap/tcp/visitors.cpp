@@ -42,8 +42,8 @@ std::string clause(std::size_t count, std::string_view what) {
 
 }  // namespace
 
-Visitors::Visitors(const Digest& key, int ranks)
-    : key_(key), most_(most_strangers() + static_cast<std::size_t>(ranks)) {}
+Visitors::Visitors(const Key& key, bool encrypts, int ranks)
+    : key_(key), encrypts_(encrypts), most_(most_strangers() + static_cast<std::size_t>(ranks)) {}
 
 void Visitors::accept_from(const Descriptor& listener) {
   has_room_ = true;
@@ -56,7 +56,7 @@ void Visitors::accept_from(const Descriptor& listener) {
     }
     Descriptor socket = accept_at(listener);
     if (socket.is_open()) {
-      visitors_.emplace_back(std::move(socket), key_);
+      visitors_.emplace_back(std::move(socket), key_, encrypts_);
     } else if (is_want_of_descriptors(errno)) {
       has_room_ = dismiss_the_quietest();
       lacks_descriptors_ = !has_room_;
@@ -64,7 +64,7 @@ void Visitors::accept_from(const Descriptor& listener) {
   }
 }
 
-void Visitors::hear(const std::function<void(Claim, Descriptor)>& admit) {
+void Visitors::hear(const std::function<void(Claim, Line)>& admit) {
   for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
     const Visitor::State state = visitor->advance();
     if (state == Visitor::State::undecided) {
@@ -72,7 +72,7 @@ void Visitors::hear(const std::function<void(Claim, Descriptor)>& admit) {
       continue;
     }
     if (state == Visitor::State::admitted) {
-      admit(visitor->claim(), visitor->take_socket());
+      admit(visitor->claim(), Line(visitor->take_socket(), visitor->session()));
     } else {
       count(*visitor, state);
     }

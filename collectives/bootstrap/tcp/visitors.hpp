@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collectives/bootstrap/tcp/handshake.hpp"
-#include "collectives/bootstrap/tcp/sha256.hpp"
+#include "collectives/bootstrap/tcp/line.hpp"
 #include "os/descriptor.hpp"
 
 #include <cstddef>
@@ -23,12 +23,12 @@ namespace tutti::tcp {
 class Visitors {
  public:
   /// Makes room for `ranks`, the number of ranks that may connect at the same time, besides strangers.
-  Visitors(const Digest& key, int ranks);
+  Visitors(const Key& key, bool encrypts, int ranks);
 
   /// Accepts new connections, as far as possible without waiting.
   void accept_from(const Descriptor& listener);
   /// Receives what they have sent, and calls `admit` for those that have proven that they belong to the job.
-  void hear(const std::function<void(Claim, Descriptor)>& admit);
+  void hear(const std::function<void(Claim, Line)>& admit);
   /// Adds what is to be waited for: all connections, and the listener if there is room for one more.
   void add_sockets(const Descriptor& listener, std::vector<pollfd>& sockets) const;
   /// Describes the connections that came from no rank: "; 1 connection had another secret (TUTTI_SECRET) or
@@ -42,7 +42,8 @@ class Visitors {
   bool dismiss_the_quietest();
   void count(const Visitor& visitor, Visitor::State state);
 
-  Digest key_;
+  Key key_;
+  bool encrypts_;
   std::size_t most_;
   List visitors_;
   bool has_room_ = true;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/hosts/host_proxy.hpp"
 
+#include "transport/team/hosts/connecting_network.hpp"
 #include "transport/team/hosts/host_proxy_messages.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::transport::team {
 namespace {
@@ -26,6 +31,19 @@ constexpr std::chrono::seconds longest_way_back{2};
 /// Small records travel together; one that makes the message longer than this is its last.
 constexpr std::size_t full_message = 64 << 10U;
 
+constexpr int nobody = -1;  ///< receives what is for this host
+
+/// Returns, by host, the rank to send to.
+std::vector<int> receivers_of(const Membership& membership) {
+  std::vector<int> receivers;
+  for (std::size_t host = 0; host < membership.hosts().size(); ++host) {
+    const bool is_this_host = host == membership.this_host();
+    receivers.push_back(is_this_host ? nobody
+                                     : static_cast<int>(membership.receiver(membership.rank(), host)));
+  }
+  return receivers;
+}
+
 }  // namespace
 
 HostProxy::HostProxy(const Membership& membership, const SharedState& state, Mirror& mirror,
@@ -38,11 +56,15 @@ HostProxy::HostProxy(const Membership& membership, const SharedState& state, Mir
       abort_(abort),
       news_(news),
       network_(std::move(network)),
-      expected_(membership.local_count()) {
-  for (std::size_t host = 0; host < membership.hosts().size(); ++host) {
-    const bool is_this_host = host == membership.this_host();
-    receivers_.push_back(is_this_host ? -1 : static_cast<int>(membership.receiver(membership.rank(), host)));
-  }
+      receivers_(receivers_of(membership)),
+      expected_(membership.local_count()) {}
+
+void connect_to_receivers(Network& network, const Membership& membership) {
+  auto* const connects = dynamic_cast<ConnectingNetwork*>(&network);
+  if (connects == nullptr) return;
+  std::vector<int> targets = receivers_of(membership);
+  std::erase(targets, nobody);
+  connects->reach(targets);
 }
 
 void HostProxy::start() {
@@ -104,7 +126,17 @@ void HostProxy::expect(std::size_t member, std::uint64_t round, std::uint64_t by
 }
 
 void HostProxy::give_up(const backend::Escaped& escaped) noexcept {
-  abort_.fail("has lost its connection to other hosts", escaped);
+  std::string_view cannot = "has lost its connection to other hosts";
+  std::string with_call;
+  try {
+    if (const auto sequence = progress_.oldest_under_way()) {
+      with_call = fmt::format("in {} {}", state_.status(membership_.rank()).call_in_words(*sequence), cannot);
+      cannot = with_call;
+    }
+  } catch (const std::exception&) {
+    // Memory is short: the reason is what matters.
+  }
+  abort_.fail(cannot, escaped);
   is_broken_ = true;
   has_delivered_ = true;
   is_over_ = true;

@@ -96,5 +96,10 @@ TEST(MpiCommunicator, MpiGoesOnMeanwhile) {
   }
 }
 
+TEST(MpiCommunicator, RefusesDevicesItCannotTake) {
+  mpi::Exchange alone(MPI_COMM_SELF);
+  test::ranks::refuses_devices_it_cannot_take(alone);
+}
+
 }  // namespace
 }  // namespace tutti

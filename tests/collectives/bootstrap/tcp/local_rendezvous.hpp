@@ -82,7 +82,8 @@ inline Descriptor connected_to(const tcp::Rendezvous& rendezvous) {
 inline Descriptor come(const tcp::Rendezvous& rendezvous) {
   const tcp::Exchange::Watch no_watch;
   Descriptor line = connected_to(rendezvous);
-  EXPECT_EQ(tcp::introduce(line, rendezvous, tcp::Wait(rendezvous.timeout, no_watch)),
+  tcp::Session session;
+  EXPECT_EQ(tcp::introduce(line, rendezvous, tcp::Wait(rendezvous.timeout, no_watch), session),
             tcp::Introduction::admitted);
   return line;
 }

@@ -40,7 +40,7 @@ TEST(TcpStrangers, AreKeptOutWhateverTheySay) {
   std::string noise(200, '\0');
   std::minstd_rand generator(1);
   for (char& letter : noise) letter = static_cast<char>(generator());
-  const std::string claim = "tutti tcp 1\n" + std::string(4 + 32, '\0') + std::string(8 + 32, '\1');
+  const std::string claim = "tutti tcp 2\n" + std::string(4 + 32, '\0') + std::string(16 + 32, '\1');
   on_threads(
       {[&] { meet(rendezvous); },
        [&] {

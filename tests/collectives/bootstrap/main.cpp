@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
+#include "collectives/bootstrap/world.hpp"
+
 #include <iostream>
 
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 namespace {
 
@@ -22,18 +22,13 @@ class NamesRank final : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int level = MPI_THREAD_SINGLE;
-  // More is needed on several hosts alone.
-  const bool on_several_hosts = std::getenv("SEVERAL_HOSTS") != nullptr;
-  MPI_Init_thread(&argc, &argv, on_several_hosts ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &level);
+  tutti::test::enter_world(argc, argv);
   testing::InitGoogleTest(&argc, argv);
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   testing::TestEventListener* const printer = listeners.Release(listeners.default_result_printer());
-  listeners.Append(new NamesRank(rank));
+  listeners.Append(new NamesRank(tutti::test::rank_in_world()));
   listeners.Append(printer);
   const int status = RUN_ALL_TESTS();
-  MPI_Finalize();
+  tutti::test::leave_world();
   return status;
 }
