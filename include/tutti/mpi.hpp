@@ -23,7 +23,9 @@
 /// If they are on several hosts, MPI also carries all data between hosts that NCCL does not carry from GPU to
 /// GPU: a thread of each communicator calls MPI all the time. That needs MPI_THREAD_MULTIPLE, which
 /// MPI_Init_thread provides and MPI_Init does not. Communicators have to be destroyed before MPI_Finalize;
-/// those that are left, and their calls under way, end with Error(transport_failure).
+/// those that are left, and their calls under way, end with Error(transport_failure). Without that level on
+/// all ranks, these data go over TCP beside MPI, from host to host, as `tcp::make_network` says;
+/// TUTTI_SECRET, TUTTI_ENCRYPT and TUTTI_ADDRESS apply.
 ///
 /// Everything here is collective over `comm`: all its processes call it together. Requires an initialised MPI
 /// that has not been finalised; MPI_Init is enough on the thread that called it, other threads need
@@ -51,8 +53,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// otherwise. Throws Error(timeout) if other ranks do not arrive; after that the exchange can only be
   /// destroyed.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  /// Makes a network on a duplicate of its own. Throws Error(unsupported) on all ranks, naming the first rank
-  /// concerned, unless all of them have initialised MPI with MPI_THREAD_MULTIPLE.
+  /// Makes a network on a duplicate of its own if all ranks have initialised MPI with MPI_THREAD_MULTIPLE,
+  /// else one over TCP.
   [[nodiscard]] std::unique_ptr<Network> network() override;
   /// Limits the timeout of later calls: it is the shorter of `timeout` and the constructor's.
   void limit_waits(std::chrono::milliseconds timeout) override;

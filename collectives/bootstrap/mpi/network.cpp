@@ -5,12 +5,14 @@
 #include "collectives/bootstrap/mpi/tags.hpp"
 #include "collectives/bootstrap/mpi/waiting.hpp"
 #include "tutti/error.hpp"
+#include "tutti/tcp.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <numeric>
@@ -280,32 +282,31 @@ int MessageNetwork::agree_on_tag(tutti::Exchange& exchange) {
               "communicators that ended before all their messages had arrived");
 }
 
-const char* name_of_level(int level) {
-  if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
-  return level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SERIALIZED";
-}
-
-/// Throws on all ranks alike.
-void require_any_thread(tutti::Exchange& exchange) {
+/// Returns whether all ranks may call MPI from any thread at any time.
+bool may_all_call(tutti::Exchange& exchange) {
   int mine = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&mine), "MPI_Query_thread");
-  const std::vector<int> levels = gather(exchange, mine);
-  const auto low = std::ranges::find_if(levels, [](int level) { return level < MPI_THREAD_MULTIPLE; });
-  if (low == levels.end()) return;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("tutti::mpi: the ranks are on several hosts, and rank {} has MPI with {}, expected "
-                  "MPI_THREAD_MULTIPLE, because a thread of the communicator calls MPI between hosts: in "
-                  "place of MPI_Init, write \"int level; MPI_Init_thread(&argc, &argv, "
-                  "MPI_THREAD_MULTIPLE, &level);\"; an MPI built without threads does not provide that level",
-                  low - levels.begin(), name_of_level(*low)));
+  return std::ranges::min(gather(exchange, mine)) == MPI_THREAD_MULTIPLE;
+}
+
+/// Makes a network beside MPI, which introduces the processes only.
+std::unique_ptr<tutti::Network> network_over_tcp(tutti::Exchange& exchange,
+                                                 std::chrono::milliseconds timeout) {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  return tcp::make_network(exchange, {.address = {},
+                                      .secret = variable("TUTTI_SECRET"),
+                                      .encrypts = variable("TUTTI_ENCRYPT") == "1",
+                                      .timeout = timeout});
 }
 
 }  // namespace
 
 std::unique_ptr<tutti::Network> make_network(MPI_Comm comm, tutti::Exchange& exchange,
                                              std::chrono::milliseconds timeout) {
-  require_any_thread(exchange);
+  if (!may_all_call(exchange)) return network_over_tcp(exchange, timeout);
   MPI_Comm copy = duplicate(comm, timeout);
   std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -11,8 +11,8 @@
 namespace tutti::mpi {
 
 /// Messages among the processes of `exchange`, which are those of `comm`, on a duplicate of it. Collective.
-/// Throws on all ranks: Error(unsupported) unless all of them may call MPI from any thread at any time;
-/// Error(timeout).
+/// Throws Error(timeout) on all ranks. If some of them may not call MPI from any thread at any time, the
+/// messages go over TCP beside MPI (`tcp::make_network`).
 ///
 /// Messages are sent synchronously, so that it is known which have been received. When MPI is finalised
 /// first, everything that is asked of the network afterwards throws Error(transport_failure).

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/bootstrap/mpi/world.hpp"
 #include "support/errors.hpp"
 #include "tutti/mpi.hpp"
 #include "tutti/tensor.hpp"
 
-#include <cstdlib>
 #include <memory>
-#include <string>
 
 #include <gtest/gtest.h>
 
@@ -21,16 +18,6 @@ TEST(MpiLifetime, CommunicatorsOutliveMpi) {
                             {"not initialised"}));
 
   MPI_Init(nullptr, nullptr);
-  int level = MPI_THREAD_SINGLE;
-  MPI_Query_thread(&level);
-  if (level < MPI_THREAD_MULTIPLE) {
-    setenv("TUTTI_HOST_ID", std::to_string(test::world_rank()).c_str(),
-           1);  // as if each were on its own host
-    EXPECT_TRUE(test::refuses(
-        [] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD)); }, ErrorCode::unsupported,
-        {"in place of MPI_Init", "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);"}));
-    unsetenv("TUTTI_HOST_ID");
-  }
   auto exchange = std::make_unique<mpi::Exchange>(MPI_COMM_WORLD);
   Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);
   MPI_Finalize();
