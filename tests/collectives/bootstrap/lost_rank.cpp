@@ -74,8 +74,9 @@ void run(const Fate& fate) {
   const tutti::Device device = communicator.devices().front();
   const char* const victim = std::getenv("VICTIM");
   const bool is_victim = communicator.rank() == std::stoi(victim == nullptr ? "1" : victim);
-  const tutti::Tensor tensor =
-      tutti::zeros({fate.strikes_during_calls ? 1'000'000 : 10'000}, {.device = device});
+  // Small where little time is left for them.
+  const tutti::Tensor tensor = tutti::zeros(
+      {fate.name == "during" && fate.is_noticed_at_once ? 1'000'000 : 10'000}, {.device = device});
   const int calls = fate.name == "before" ? 0 : 5;
   for (int call = 0; call < calls; ++call) communicator.all_reduce_add({tensor}, {tensor});
   tutti::synchronize(device.index());
