@@ -4,6 +4,7 @@
 #include "support/errors.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/ranks.hpp"
+#include "support/thread_ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "tutti/communicator.hpp"
@@ -327,6 +328,29 @@ TEST(Shrinking, FailsOnAllRanksIfOneOfThemCannotAndMayBeTriedAgain) {
     communicator = communicator.shrink();
     expect_works(communicator, exchange.rank(), 3);
   });
+}
+
+TEST(Shrinking, LeavesThreadsOfAProcessWhenAnotherIsKilled) {
+  Ranks ranks(2, [](Exchange& processes) {
+    run_threads(processes, 2, [](Exchange& exchange) {
+      const int rank = exchange.rank();
+      const bool has_devices = device_count() > 1;  // threads of a process have one each
+      Communicator communicator;
+      if (has_devices) communicator = Communicator(exchange, {.devices = {Device(rank % 2)}, .timeout = 60s});
+      transport::team::synchronize(exchange);
+      if (rank == 2) std::raise(SIGKILL);
+      if (!has_devices) return;
+      await_end(communicator);
+      communicator = communicator.shrink();
+      EXPECT_EQ(communicator.rank(), rank);
+      EXPECT_EQ(communicator.rank_count(), 2);
+      const Tensor sum = full({300'000}, rank + 1, {.dtype = DType::float32, .device = Device(rank)});
+      communicator.all_reduce_add({sum}, {sum});
+      EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(300'000, 3.0F));
+      communicator.check();
+    });
+  });
+  expect_endings(ranks, {all_right, killed});
 }
 
 TEST(Shrinking, LeavesNothingBehind) {
