@@ -229,7 +229,9 @@ TEST(Shrinking, IsRefusedBetweenHosts) {
     Communicator communicator = make(exchange, 60s);
     EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.shrink()); }, ErrorCode::unsupported,
                         {"the ranks are on 2 hosts"}));
-    expect_works(communicator, exchange.rank(), 2);
+    // Between hosts NCCL connects GPUs, and needs one for each rank.
+    if (backend_kind() == BackendKind::host || device_count() > 1)
+      expect_works(communicator, exchange.rank(), 2);
   });
 }
 

@@ -31,7 +31,7 @@ void let_one_in_and_end(const tcp::Rendezvous& rendezvous) {
   const Descriptor listener = tcp::listen_at(tcp::addresses_of(rendezvous), rendezvous);
   Descriptor socket;
   while (!(socket = tcp::accept_at(listener)).is_open()) std::this_thread::sleep_for(1ms);
-  tcp::Visitor visitor(std::move(socket), tcp::key_of(rendezvous));
+  tcp::Visitor visitor(std::move(socket), tcp::key_of(rendezvous), false);
   tcp::Visitor::State state = visitor.advance();
   for (; state == tcp::Visitor::State::undecided; state = visitor.advance()) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(state, tcp::Visitor::State::admitted);
