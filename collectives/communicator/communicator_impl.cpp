@@ -175,10 +175,12 @@ bool CommunicatorCollectives::Impl::end_symmetric_memory() {
     team.abort().set(ErrorCode::aborted, "a rank left with kernels under way that use symmetric memory");
     are_over = allocation->await_own_release(moment) && are_over;
   }
-  const auto is_leaving = [&team](std::size_t rank) {
-    return team.state().status(rank).state.load() >= transport::team::RankStatus::leaving;
+  // Ranks that are threads of this process may need the thread that waits. What they use stays in any case.
+  const auto is_needless = [&team](std::size_t rank) {
+    return team.membership().shares_process(rank) ||
+           team.state().status(rank).state.load() >= transport::team::RankStatus::leaving;
   };
-  for (const auto& allocation : all) static_cast<void>(allocation->await_all(is_leaving));
+  for (const auto& allocation : all) static_cast<void>(allocation->await_all(is_needless));
   return are_over;
 }
 

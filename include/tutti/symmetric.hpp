@@ -56,8 +56,8 @@ TUTTI_EXPORT void launch(
 /// be kept for longer: they are ordinary tensors then, whose memory they keep.
 ///
 /// Communicators that end earlier take the memory from the kernels: the destructor of a `Communicator`
-/// releases what it has made, and then waits until the other ranks have released it too, or destroy their
-/// communicators, for as long as the timeout.
+/// releases what it has made, and then waits until ranks of other processes have released it too, or destroy
+/// their communicators, for as long as the timeout.
 ///
 /// Thread-safe, except that nothing else may run during a move, `release` and the destructor.
 class TUTTI_EXPORT SymmetricMemory {

@@ -250,6 +250,32 @@ TEST(ThreadRanks, ThatHaveCapturedCallsAreDestroyedByOneThread) {
   });
 }
 
+TEST(ThreadRanks, ThatHaveSymmetricMemoryAreDestroyedByOneThread) {
+  expect_all_right(1, [](Exchange& process) {
+    if (device_count() < 2) return;
+    std::vector<Communicator> communicators(2);
+    std::vector<SymmetricMemory> memory(2);
+    run_threads(process, 2, [&](Exchange& exchange) {
+      const auto rank = static_cast<std::size_t>(exchange.rank());
+      Communicator communicator(exchange, on_own_device(exchange));
+      memory[rank] = communicator.symmetric({large}, DType::int32);
+      for (int member = 0; member < 2; ++member)
+        EXPECT_EQ(memory[rank].peer_data(member) == memory[rank].tensor().data(), member == exchange.rank());
+      communicators[rank] = std::move(communicator);
+    });
+    EXPECT_EQ(memory[0].peer_data(1), memory[1].tensor().data());
+    for (Communicator& communicator : communicators)
+      EXPECT_LT(time_of([&] { const Communicator ends = std::move(communicator); }), at_once);
+    memory.clear();
+    for (const int device : {0, 1}) {
+      EXPECT_TRUE(becomes_true([device] {
+        empty_cache();
+        return memory_reserved(device) == 0;
+      })) << device;
+    }
+  });
+}
+
 TEST(ThreadRanks, DoNotShareADevice) {
   expect_threads_right(1, 2, [](Exchange& exchange) {
     EXPECT_TRUE(refuses([&] { const Communicator communicator(exchange, {.devices = {0}}); },

@@ -121,7 +121,7 @@ bool PeerSegments::is_retired(const Case& segment) const noexcept {
 }
 
 Attempt PeerSegments::close_own() {
-  if (calls_.has_captured()) return Attempt::not_soon;
+  if (calls_.may_wait_any_time()) return Attempt::not_soon;
   if (!calls_.is_idle()) return Attempt::not_now;
   const auto held = calls_.hold_if_idle();
   if (!held.owns_lock()) return Attempt::not_now;
