@@ -23,7 +23,9 @@ std::array<std::uint64_t, 2> hash_of(const std::string& text) {
 
 Facts own_facts() {
   const std::string host = Environment::read().host_id.value_or(host_identity());
-  return {.host = hash_of(host), .process = mix(process_space(), static_cast<std::uint64_t>(getpid()))};
+  return {.host = hash_of(host),
+          .process = mix(process_space(), static_cast<std::uint64_t>(getpid())),
+          .thread = static_cast<std::uint64_t>(gettid())};
 }
 
 }  // namespace tutti::nccl_api

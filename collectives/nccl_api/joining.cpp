@@ -54,21 +54,22 @@ void require_one_host(std::span<const Party> parties) {
   }
 }
 
-/// Throws a `Refusal` if ranks of one process have not come together.
-void require_one_party_for_each_process(std::span<const Party> parties) {
+/// Throws a `Refusal` if one thread makes ranks that are not one party: it could not make their calls, some
+/// of which wait for the others.
+void require_one_party_for_each_thread(std::span<const Party> parties) {
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const auto same = std::ranges::find(parties.subspan(i + 1), parties[i].facts, &Party::facts);
     if (same == parties.end()) continue;
     throw Refusal{
         ncclInvalidUsage,
-        fmt::format("ncclCommInitRank: ranks {} and {} are of one process, expected ranks of a process "
-                    "to follow one another and to be made in one group",
+        fmt::format("ncclCommInitRank: ranks {} and {} are made by one thread, but not those between them, "
+                    "expected ranks of a thread to follow one another",
                     parties[i].first, same->first)};
   }
 }
 
-/// Makes the communicator of some ranks, all of which this process makes together.
-void make(std::span<const Joining> run) {
+/// Makes the communicator of some ranks, all of which the thread with the facts makes together.
+void make(std::span<const Joining> run, const Facts& facts) {
   std::vector<Device> devices;
   std::vector<ncclComm_t*> results;
   for (const Joining& joining : run) {
@@ -78,11 +79,10 @@ void make(std::span<const Joining> run) {
   const CommunicatorOptions options = options_for(std::move(devices));
   const Joining& first = run.front();
   if (static_cast<std::size_t>(first.ranks) == run.size()) return hand_out(Communicator(options), results);
-  const Party party{
-      .first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = own_facts()};
+  const Party party{.first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
   Meeting meeting(first.address, first.ranks, party, Settings::get().join_timeout);
   require_one_host(meeting.parties());
-  require_one_party_for_each_process(meeting.parties());
+  require_one_party_for_each_thread(meeting.parties());
   hand_out(Communicator(meeting, options), results);
 }
 
@@ -102,10 +102,11 @@ std::vector<std::span<const Joining>> runs_of(std::span<const Joining> joinings)
 
 /// Calls `make` for each run, of which all but the first get a thread of their own.
 void make_all(std::span<const std::span<const Joining>> runs) {
+  const Facts facts = own_facts();
   std::vector<std::exception_ptr> errors(runs.size());
   const auto attempt = [&](std::size_t i) {
     try {
-      make(runs[i]);
+      make(runs[i], facts);
     } catch (...) {
       errors[i] = std::current_exception();
     }

@@ -36,10 +36,11 @@ inline constexpr std::array<char, 8> meeting_mark{'t', 'u', 't', 't', 'i', 'I', 
 struct Facts {
   std::array<std::uint64_t, 2> host{};  ///< identifies the host
   std::uint64_t process = 0;            ///< identifies the process on its host
+  std::uint64_t thread = 0;             ///< identifies the thread that makes the ranks in the process
   friend bool operator==(const Facts&, const Facts&) = default;
 };
 
-/// Ranks `first` to `first + count - 1`, which are of one process and come together.
+/// Ranks `first` to `first + count - 1`, which one thread makes together.
 struct Party {
   std::int32_t first = 0;
   std::int32_t count = 0;
@@ -94,7 +95,7 @@ struct SocketAddress {
   return result;
 }
 
-/// Returns this process's facts.
+/// Returns the facts of this process and the calling thread.
 [[nodiscard]] Facts own_facts();
 
 }  // namespace tutti::nccl_api

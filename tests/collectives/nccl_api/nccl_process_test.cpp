@@ -241,6 +241,53 @@ TEST(NcclAlone, OneRankIsACommunicator) {
   EXPECT_SUCCESS(ncclCommDestroy(comm));
 }
 
+TEST(NcclThreads, MayMakeTheirOwnRanks) {
+  boot("island", 3);
+  ncclUniqueId id{};
+  ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  const auto body = [&](int rank) {
+    set_device(rank);
+    ncclComm_t comm = nullptr;
+    ASSERT_SUCCESS(ncclCommInitRank(&comm, 3, id, rank));
+    ncclComm_t part = nullptr;
+    EXPECT_SUCCESS(ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &part, nullptr));
+    EXPECT_EQ(part == nullptr, rank == 1);
+    {
+      const Tensor sum = tensor(Floats{static_cast<float>(rank), 1}, {.device = rank});
+      EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, comm, nullptr));
+      if (part != nullptr) {
+        EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, part, nullptr));
+      }
+      EXPECT_EQ(sum.to_vector<float>(), part == nullptr ? (Floats{3, 3}) : (Floats{6, 6}));
+    }
+    EXPECT_SUCCESS(ncclCommDestroy(part));
+    EXPECT_SUCCESS(ncclCommDestroy(comm));
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(NcclThreads, MakeRanksThatFollowOneAnother) {
+  boot("island", 3);
+  ncclUniqueId id{};
+  ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  std::array<ncclComm_t, 3> comms{};
+  std::thread other([&] {
+    set_device(1);
+    EXPECT_EQ(ncclCommInitRank(&comms[1], 3, id, 1), ncclInvalidUsage);
+  });
+  EXPECT_SUCCESS(ncclGroupStart());
+  for (const int rank : {0, 2}) {
+    set_device(rank);
+    EXPECT_SUCCESS(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 3, id, rank));
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  other.join();
+  EXPECT_NE(last_sentence().find("ranks 0 and 2"), std::string::npos) << last_sentence();
+  EXPECT_EQ(comms, (std::array<ncclComm_t, 3>{}));
+}
+
 TEST(NcclVersions, AreThoseOfTheHeader) {
   int version = 0;
   EXPECT_SUCCESS(ncclGetVersion(&version));
