@@ -81,7 +81,7 @@ std::shared_ptr<transport::team::SymmetricAllocation> SymmetricCall::run() {
     if (membership().rank_count() > 1) expose();
   });
   const std::vector<Contribution> by_rank = transport::team::gather(*exchange_, mine_);
-  do_together([&] {
+  const auto complete = [&] {
     if (membership().rank() != 0) flags_ = SharedMemory(by_rank.front().flags);
     std::vector<transport::team::PeerProcess> processes;
     for (const transport::team::PeerProcess& process : team_.processes())
@@ -90,8 +90,10 @@ std::shared_ptr<transport::team::SymmetricAllocation> SymmetricCall::run() {
         peers(by_rank),
         std::make_shared<ReleaseFlags>(std::move(flags_), membership().rank(), std::move(processes)),
         team_.calls().symmetric_count());
-  });
-  allocation_->share();
+    // If the communicator ends now, others may have it all the same.
+    allocation_->share(true);
+  };
+  do_together(complete, [this] { allocation_->share(false); });
   std::erase_if(context_.symmetric(), [](const auto& earlier) { return earlier.expired(); });
   context_.symmetric().push_back(allocation_);
   return std::move(allocation_);
@@ -109,12 +111,13 @@ void SymmetricCall::post() {
   exchange_.emplace(team_, sequence_);
 }
 
-void SymmetricCall::do_together(const std::function<void()>& step) {
+void SymmetricCall::do_together(const std::function<void()>& step, const std::function<void()>& undo) {
   const std::vector<Outcome> outcomes = transport::team::gather(*exchange_, outcome_of(step));
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const std::string complaint = outcomes[rank].complaint.string();
-    if (!complaint.empty())
-      throw Error(outcomes[rank].code, fmt::format("{}: rank {}: {}", name_, rank, complaint));
+    if (complaint.empty()) continue;
+    if (undo) undo();
+    throw Error(outcomes[rank].code, fmt::format("{}: rank {}: {}", name_, rank, complaint));
   }
 }
 

@@ -40,8 +40,8 @@ class SymmetricCall final : public TeamTurn {
 
   void require_means() const;
   void post();
-  /// Calls `step` on all ranks. If it throws on one, all throw that error.
-  void do_together(const std::function<void()>& step);
+  /// Calls `step` on all ranks. If it throws on one, all call `undo` and throw that error.
+  void do_together(const std::function<void()>& step, const std::function<void()>& undo = nullptr);
   /// Lets the others open the local blocks, and finds their places.
   void expose();
   /// Returns the addresses of all members' blocks, by local index, then member.

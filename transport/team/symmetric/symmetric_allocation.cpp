@@ -29,9 +29,8 @@ struct SymmetricAllocation::Use {
   Use& operator=(const Use&) = delete;
   ~Use() {
     --*count;
-    if (!is_shared) return;
     flags->release();
-    released->add(std::move(last));
+    if (is_shared) released->add(std::move(last));
   }
 
   const std::shared_ptr<ReleasedBlocks> released;
@@ -89,8 +88,8 @@ void SymmetricAllocation::complete(std::vector<std::vector<std::byte*>> peers,
                                                 std::move(flags), std::move(count), std::move(blocks));
 }
 
-void SymmetricAllocation::share() noexcept {
-  static_cast<Use*>(use_.front().resource.get())->is_shared = true;
+void SymmetricAllocation::share(bool is_shared) noexcept {
+  if (auto* const use = static_cast<Use*>(use_.front().resource.get())) use->is_shared = is_shared;
 }
 
 std::byte* SymmetricAllocation::data(std::size_t local) const {

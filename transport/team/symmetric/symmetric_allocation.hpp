@@ -53,8 +53,9 @@ class SymmetricAllocation {
   /// also written behind the local blocks. It counts in `count` until this rank has released it.
   void complete(std::vector<std::vector<std::byte*>> peers, std::shared_ptr<ReleaseFlags> flags,
                 SymmetricCount count);
-  /// All ranks have completed theirs: blocks are freed only when all have released them.
-  void share() noexcept;
+  /// Says, before it is used, whether other ranks may use the blocks: then these are freed only when all have
+  /// released them. Does nothing if it is not complete.
+  void share(bool is_shared) noexcept;
 
   [[nodiscard]] const std::vector<Tensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] std::byte* data(std::size_t local) const;
