@@ -206,6 +206,24 @@ TEST(ThreadRanks, AreToldWhoHasLeft) {
   });
 }
 
+TEST(ThreadRanks, GoOnWithoutOneThatHasLeft) {
+  expect_threads_right(1, 3, [](Exchange& exchange) {
+    if (device_count() < 3) return;
+    const int rank = exchange.rank();
+    Communicator communicator(exchange, on_own_device(exchange));
+    SymmetricMemory memory = communicator.symmetric({large}, DType::int32);
+    if (rank == 1) return;
+    communicator = communicator.shrink();
+    EXPECT_EQ(communicator.rank_count(), 2);
+    EXPECT_TRUE(refuses([&] { static_cast<void>(memory.tensor()); }, ErrorCode::invalid_argument,
+                        {"its communicator has been destroyed"}));
+    memory = communicator.symmetric({large}, DType::int32);
+    memory.tensor().fill_(rank + 1);
+    communicator.all_reduce_add({memory.tensor()}, {memory.tensor()});
+    EXPECT_TRUE(holds(memory.tensor(), 4));
+  });
+}
+
 /// Calls `work` on each rank of two threads, and destroys their communicators in a third, that of rank
 /// `first` before the other, at once.
 void expect_one_thread_destroys_all(std::size_t first, const std::function<void(Communicator&, int)>& work) {
