@@ -82,9 +82,9 @@ class TUTTI_EXPORT SymmetricMemory {
 
   // The functions below throw Error(invalid_argument) for a member or a local member that does not exist, and
   // if the object is empty or its communicator has been destroyed. `local` counts the members of this
-  // process, from 0.
+  // rank, from 0.
 
-  /// Returns the tensors of this process's members, in their order: dense, and not initialised.
+  /// Returns the tensors of this rank's members, in their order: dense, and not initialised.
   [[nodiscard]] const std::vector<Tensor>& tensors() const;
   [[nodiscard]] const Tensor& tensor(int local = 0) const;
   /// Returns the address of a member's data for the device of a local member: what its tensor has, or for
