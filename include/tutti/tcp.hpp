@@ -98,7 +98,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// `set_timeout`).
   void limit_waits(std::chrono::milliseconds timeout) override;
   /// Makes a network among the processes, as `make_network` does, with the secret of the rendezvous. Each
-  /// listens at the address from which it has reached rank 0, at a port that the system chooses.
+  /// listens at TUTTI_ADDRESS, else at the address from which it has reached rank 0, at a port that the
+  /// system chooses.
   [[nodiscard]] std::unique_ptr<Network> network() override;
   /// Sets the exchange's own timeout for later calls. Initially it is that of the rendezvous.
   void set_timeout(std::chrono::milliseconds timeout);
@@ -130,8 +131,8 @@ struct NetworkOptions {
 /// for the timeout, is named by Error(peer_unavailable) from `receive`. Connections that are lost are not
 /// made anew.
 ///
-/// Throws Error(invalid_argument) for an address that is none of this host, and Error(transport_failure) on
-/// all ranks if one cannot listen.
+/// Throws on all ranks Error(invalid_argument) if one was given a name that stands for no address, and
+/// Error(transport_failure) if one cannot listen, for instance because its address is another host's.
 [[nodiscard]] TUTTI_EXPORT std::unique_ptr<Network> make_network(tutti::Exchange& exchange,
                                                                  const NetworkOptions& options = {});
 

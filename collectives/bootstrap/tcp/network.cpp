@@ -106,28 +106,43 @@ Address address_of_rank_0() {
   return address_of("127.0.0.1");
 }
 
-Address chosen_address(tutti::Exchange& exchange, const std::string& given) {
+/// What the ranks tell one another before they listen.
+struct Place {
+  Address address;             ///< of length 0 if it follows from rank 0's
+  std::uint32_t is_wrong = 0;  ///< the rank was given a name that stands for no address
+};
+
+/// Returns the address of this rank: `given`, or TUTTI_ADDRESS, or `known`, or the one towards rank 0.
+/// Collective: throws on all ranks if one was given a wrong name.
+Address chosen_address(tutti::Exchange& exchange, const std::string& given, const Address& known) {
   const char* const variable = std::getenv("TUTTI_ADDRESS");
   const bool is_given = !given.empty();
   const std::string name = is_given || variable == nullptr ? given : variable;
-  Address mine = !name.empty() ? address_of(name) : Address{};
-  const bool is_wrong = !name.empty() && mine.length == 0;
-  if (name.empty() && exchange.rank() == 0) mine = address_of_rank_0();
-  std::vector<Address> all(static_cast<std::size_t>(exchange.size()));
+  Place mine{.address = name.empty() ? known : address_of(name)};
+  if (!name.empty() && mine.address.length == 0) mine.is_wrong = 1;
+  if (name.empty() && known.length == 0 && exchange.rank() == 0) mine.address = address_of_rank_0();
+  std::vector<Place> all(static_cast<std::size_t>(exchange.size()));
   exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  if (is_wrong) {
+  if (mine.is_wrong != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} is '{}', expected the name or the number of an address of this host",
                             is_given ? "options.address" : "TUTTI_ADDRESS", name));
   }
-  if (!name.empty() || exchange.rank() == 0) return mine;
-  if (all.front().length == 0) return address_of("127.0.0.1");  // rank 0 is about to give up
-  return source_towards(all.front()).value_or(address_of("127.0.0.1"));
+  const auto wrong = std::ranges::find_if(all, [](const Place& one) { return one.is_wrong != 0; });
+  if (wrong != all.end()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {} was given a name that stands for no address, expected one of its host",
+                            wrong - all.begin()));
+  }
+  if (mine.address.length != 0) return mine.address;
+  return source_towards(all.front().address).value_or(address_of("127.0.0.1"));
 }
 
 }  // namespace
 
-std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, const Mesh::Settings& settings) {
+std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, Mesh::Settings settings,
+                                             const std::string& address) {
+  settings.address = chosen_address(exchange, address, settings.address);
   std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_unique<MeshNetwork>(std::make_shared<Mesh>(exchange, settings), std::move(ranks),
@@ -141,10 +156,12 @@ std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, const Ne
                 fmt::format("tutti::tcp::make_network: options.timeout is {} ms, expected more than 0",
                             options.timeout.count()));
   }
-  return make_network(exchange, Mesh::Settings{.address = chosen_address(exchange, options.address),
-                                               .key = key_of(options.secret, "a network"),
-                                               .encrypts = options.encrypts,
-                                               .timeout = options.timeout});
+  return make_network(exchange,
+                      Mesh::Settings{.address = {},
+                                     .key = key_of(options.secret, "a network"),
+                                     .encrypts = options.encrypts,
+                                     .timeout = options.timeout},
+                      options.address);
 }
 
 }  // namespace tutti::tcp

@@ -85,7 +85,7 @@ std::unique_ptr<tutti::Network> Exchange::Star::network(tutti::Exchange& exchang
       open == lines_.end() ? addresses_of(rendezvous_).front() : own_address_of(open->socket());
   const Mesh::Settings settings{
       .address = own, .key = key_of(rendezvous_), .encrypts = rendezvous_.encrypts, .timeout = timeout_};
-  return make_network(exchange, settings);
+  return make_network(exchange, settings, {});
 }
 
 void Exchange::Star::end_all(ErrorCode code, const std::string& message) {
