@@ -105,6 +105,26 @@ TEST(TcpExchange, APortThatIsTakenIsNamed) {
                       {"MASTER_PORT is " + std::to_string(other.port()), "another program"}));
 }
 
+TEST(TcpExchange, AWrongAddressForANetworkIsRefusedOnAllRanks) {
+  on_ranks(local_rendezvous(2), [](const tcp::Rendezvous& rendezvous) {
+    tcp::Exchange exchange(rendezvous);
+    const auto make_at = [&](const std::string& address) {
+      tcp::NetworkOptions options;
+      options.address = exchange.rank() == 1 ? address : "127.0.0.1";
+      return tcp::make_network(exchange, options);
+    };
+    const auto with_address = [&](const std::string& address) {
+      return [&, address] { static_cast<void>(make_at(address)); };
+    };
+    const bool is_mine = rendezvous.rank == 1;
+    EXPECT_TRUE(refuses(with_address("no address"), invalid,
+                        {is_mine ? "options.address is 'no address', expected" : "rank 1 was given a name"}));
+    // Is for documents, and nobody's.
+    EXPECT_TRUE(refuses(with_address("192.0.2.1"), ErrorCode::transport_failure, {"rank 1 cannot listen"}));
+    EXPECT_EQ(make_at("127.0.0.1")->name(), "TCP");
+  });
+}
+
 TEST(TcpExchange, NamesRanksThatDoNotCome) {
   tcp::Rendezvous rendezvous = local_rendezvous(4);
   rendezvous.timeout = 500ms;
