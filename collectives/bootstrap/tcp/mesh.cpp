@@ -28,6 +28,7 @@ constexpr std::string_view of_greeting = "greeting";
 constexpr std::string_view of_messages = "messages";
 constexpr std::string_view of_answers = "answers";
 constexpr std::size_t most_unknown = 256;
+constexpr int most_at_once = 64;  ///< connections that are accepted before others are heard again
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -103,7 +104,7 @@ void Mesh::end(std::uint64_t network) noexcept {
   try {
     std::set<int> heard;  // those that may still send to it
     for (const int rank : box->second.ranks) {
-      if (tell_of_leaving(rank, network) && !box->second.accounts[rank].has_left) heard.insert(rank);
+      if (tell_of_leaving(rank, network) && box->second.accounts[rank].may_send) heard.insert(rank);
     }
     if (!heard.empty()) ended_[network] = std::move(heard);
   } catch (const std::exception&) {
@@ -230,10 +231,14 @@ void Mesh::tell(int rank, Which which, const Header& header) {
 }
 
 void Mesh::accept() {
-  for (;;) {
+  for (int i = 0; i < most_at_once; ++i) {
     Descriptor socket = accept_at(listener_);
     if (!socket.is_open()) return;
-    if (strangers_.size() >= most_unknown + peers_.size()) strangers_.erase(strangers_.begin());
+    if (strangers_.size() >= most_unknown + peers_.size()) {
+      const int oldest = strangers_.begin()->first;
+      hear_stranger(oldest);  // a rank has greeted by now
+      strangers_.erase(oldest);
+    }
     end_when_silent(socket, settings_.timeout);
     const int number = ++strangers_made_;
     watch(socket, Which::stranger, number, false, true);
@@ -333,7 +338,9 @@ void Mesh::take_leave(int rank, std::uint64_t network, bool is_copy) {
     ended->second.erase(rank);
     if (ended->second.empty()) ended_.erase(ended);
   } else if (!is_copy || boxes_.contains(network)) {
-    boxes_[network].accounts[rank].has_left = true;
+    Account& account = boxes_[network].accounts[rank];
+    account.has_left = true;
+    if (!is_copy) account.may_send = false;
   }
 }
 

@@ -119,6 +119,7 @@ class Mesh {
     std::uint64_t received = 0;
     bool is_owed = false;  ///< the other has not been told of `received`
     bool has_left = false;
+    bool may_send = true;  ///< its word that it has left may have overtaken what it sent before
   };
   struct Box {
     std::vector<int> ranks;  ///< empty until it begins here
