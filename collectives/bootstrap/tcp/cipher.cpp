@@ -59,6 +59,10 @@ KeyPair::KeyPair() {
   crypto_scalarmult_base(out(public_), in(secret_));
 }
 
+KeyPair::~KeyPair() {
+  sodium_memzero(secret_.data(), secret_.size());
+}
+
 std::optional<Key> KeyPair::agree(const Key& other) const {
   Key shared{};
   if (crypto_scalarmult(out(shared), in(secret_), in(other)) != 0) return std::nullopt;
@@ -75,7 +79,11 @@ Protection agreed(Protection one, Protection other) noexcept {
 }
 
 struct Seal::Aes {
-  crypto_aead_aes256gcm_state state;
+  Aes() = default;
+  Aes(const Aes&) = delete;
+  Aes& operator=(const Aes&) = delete;
+  ~Aes() { sodium_memzero(&state, sizeof(state)); }
+  crypto_aead_aes256gcm_state state{};
 };
 
 Seal::Seal(const Key& key, Protection protection) : protection_(protection), key_(key) {

@@ -31,6 +31,9 @@ class KeyPair {
  public:
   /// Draws a new pair.
   KeyPair();
+  KeyPair(const KeyPair&) = delete;
+  KeyPair& operator=(const KeyPair&) = delete;
+  ~KeyPair();
   [[nodiscard]] const Key& public_key() const noexcept { return public_; }
   /// Returns the secret that is agreed on with the owner of `other`, or nothing if `other` is no good key.
   [[nodiscard]] std::optional<Key> agree(const Key& other) const;
