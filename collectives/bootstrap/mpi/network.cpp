@@ -296,9 +296,10 @@ std::unique_ptr<tutti::Network> network_over_tcp(tutti::Exchange& exchange,
     const char* const value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
+  const std::string encrypts = variable("TUTTI_ENCRYPT");
   return tcp::make_network(exchange, {.address = {},
                                       .secret = variable("TUTTI_SECRET"),
-                                      .encrypts = variable("TUTTI_ENCRYPT") == "1",
+                                      .encrypts = !encrypts.empty() && encrypts != "0",  // in doubt it does
                                       .timeout = timeout});
 }
 
