@@ -266,6 +266,7 @@ class TuttiBackend(_Base):
         self._store = store
         self._side_stream = None
         self._batch = None
+        self._coalesced = []  # works of collectives that were made together with messages of a batch
         self._unmoved = []
         self._device = self._device_of_rank(rank) if device is None else device
         self.communicator = tutti.Communicator.from_store(
@@ -312,7 +313,10 @@ class TuttiBackend(_Base):
     def _run(self, call, tensors, results, finish=(), is_async=True):
         for backend in list(_with_messages):
             backend.move_messages()
-        return self._run_now(call, tensors, results, finish, is_async)
+        work = self._run_now(call, tensors, results, finish, is_async)
+        if self._batch is not None:
+            self._coalesced.append(work)
+        return work
 
     def _run_now(self, call, tensors, results, finish=(), is_async=True):
         if self._patience == self._given_patience:
@@ -527,10 +531,10 @@ class TuttiBackend(_Base):
         if unmoved:
             self._move(unmoved)
 
-    def _move(self, batch):
+    def _move(self, batch, then=()):
         messages = [message for one in batch for message in one[0]]
         tensors = [tensor for one in batch for tensor in one[1]]
-        finish = [step for one in batch for step in one[2]]
+        finish = [*(step for one in batch for step in one[2]), *then]
         try:
             work = self._run_now(lambda: self.communicator.batch_send_recv(messages), tensors, tensors, finish)
         except Exception as error:
@@ -546,8 +550,9 @@ class TuttiBackend(_Base):
 
     def end_coalescing(self, device=None):
         batch, self._batch = self._batch or [], None
+        works, self._coalesced = self._coalesced, []
         self.move_messages()
-        return self._move(batch)
+        return self._move(batch, [work.wait for work in works])
 
     # The end
 
