@@ -52,6 +52,24 @@ std::vector<Device> listed_devices(int count, const int* list) {
   return devices;
 }
 
+/// Returns the ranks that `ncclCommShrink` leaves out. Throws a `Refusal` if they cannot be.
+std::vector<int> excluded_ranks(ncclComm_t comm, const int* list, int count) {
+  if (count < 0)
+    throw Refusal{ncclInvalidArgument,
+                  fmt::format("ncclCommShrink: excludeRanksCount is {}, expected 0 or more", count)};
+  if (count > 0) require("ncclCommShrink", list, "excludeRanksList");
+  std::vector<int> excluded;
+  for (int i = 0; i < count; ++i) {
+    if (list[i] < 0 || list[i] >= comm->ranks || list[i] == comm->rank)
+      throw Refusal{ncclInvalidArgument,
+                    fmt::format("ncclCommShrink: excludeRanksList[{}] is {}, expected 0 to {}, and not the "
+                                "caller's rank {}",
+                                i, list[i], comm->ranks - 1, comm->rank)};
+    excluded.push_back(list[i]);
+  }
+  return excluded;
+}
+
 /// Takes the handle from the program, and with the last one of a clique its communicator.
 void drop(ncclComm_t comm) {
   comm->mark = 0;
@@ -142,6 +160,27 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   });
   if (result != ncclSuccess) face::Group::of_thread().fail(result);
   return result;
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+  return face::guarded("ncclCommShrink", [&] {
+    face::require_communicator("ncclCommShrink", comm);
+    face::require("ncclCommShrink", newcomm, "newcomm");
+    *newcomm = nullptr;
+    face::require_config("ncclCommShrink", config);
+    if (shrinkFlags != NCCL_SHRINK_DEFAULT && shrinkFlags != NCCL_SHRINK_ABORT)
+      throw face::Refusal{
+          ncclInvalidArgument,
+          fmt::format("ncclCommShrink: shrinkFlags is {}, expected NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT",
+                      shrinkFlags)};
+    if (face::Group::of_thread().is_open())
+      throw face::Refusal{ncclInvalidUsage,
+                          "ncclCommShrink: it is called in a group, expected a call outside groups"};
+    std::vector<int> excluded = face::excluded_ranks(comm, excludeRanksList, excludeRanksCount);
+    if (shrinkFlags == NCCL_SHRINK_ABORT) comm->clique->communicator().abort("ncclCommShrink");
+    face::shrink(comm, std::move(excluded), newcomm);
+  });
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

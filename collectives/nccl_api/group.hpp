@@ -14,6 +14,7 @@ class Group {
   [[nodiscard]] static Group& of_thread();
 
   void start() noexcept { ++depth_; }
+  [[nodiscard]] bool is_open() const noexcept { return depth_ > 0; }
   /// Carries everything out if it is the outermost end. Throws a `Refusal` if no group was started.
   void end();
   /// Ends an inner group without carrying it out.

@@ -247,6 +247,15 @@ void split(std::vector<Splitting> splittings) {
   }
 }
 
+void shrink(ncclComm_t comm, std::vector<int> excluded, ncclComm_t* result) {
+  Communicator& communicator = comm->clique->communicator();
+  if (communicator.rank_count() != communicator.member_count())
+    throw Refusal{ncclInvalidUsage,
+                  fmt::format("ncclCommShrink: {} ranks have been made in {} groups, expected each by itself",
+                              communicator.member_count(), communicator.rank_count())};
+  hand_out(communicator.shrink({.leaving = std::move(excluded)}), std::span(&result, 1));
+}
+
 MeetingAddress meeting_of(const ncclUniqueId& id) {
   MeetingAddress address;
   std::memcpy(&address, id.internal, sizeof(address));

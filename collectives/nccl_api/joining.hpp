@@ -37,6 +37,9 @@ void join(std::vector<Joining> joinings);
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices);
 /// Splits communicators. All local ranks of each are given.
 void split(std::vector<Splitting> splittings);
+/// Makes a communicator of the ranks that are not in `excluded`, and ends the one that it comes from. Throws
+/// a `Refusal` if ranks have been made together.
+void shrink(ncclComm_t comm, std::vector<int> excluded, ncclComm_t* result);
 
 /// Returns the content of a unique id. Throws a `Refusal` if it is none of tutti's.
 [[nodiscard]] MeetingAddress meeting_of(const ncclUniqueId& id);

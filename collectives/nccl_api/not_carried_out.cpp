@@ -34,9 +34,6 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) {
 ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*) {
   return refused("ncclCommGrow");
 }
-ncclResult_t ncclCommShrink(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int) {
-  return refused("ncclCommShrink");
-}
 ncclResult_t ncclCommRevoke(ncclComm_t, int) {
   return refused("ncclCommRevoke");
 }

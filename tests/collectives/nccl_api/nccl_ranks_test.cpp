@@ -320,6 +320,38 @@ TEST(NcclRanks, AKilledRankIsNamed) {
   EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, killed, all_right}));
 }
 
+TEST(NcclRanks, ShrinkToTheRanksThatAreLeft) {
+  Ranks ranks(4, [](Exchange& exchange) {
+    const ncclComm_t comm = common_communicator(exchange);
+    const Tensor tensor = floats({1});
+    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
+    EXPECT_EQ(tensor.to_vector<float>(), (Floats{4}));
+    await_all(exchange);
+    if (exchange.rank() == 1) raise(SIGKILL);
+    int lost = 1;
+    ncclComm_t rest = nullptr;
+    ASSERT_SUCCESS(ncclCommShrink(comm, &lost, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, rest, nullptr));
+    EXPECT_EQ(tensor.to_vector<float>(), (Floats{12}));
+    int rank = -1;
+    EXPECT_SUCCESS(ncclCommUserRank(rest, &rank));
+    EXPECT_EQ(rank, exchange.rank() == 0 ? 0 : exchange.rank() - 1);
+
+    int last = 2;
+    ncclComm_t both = nullptr;
+    if (rank == 2) {
+      EXPECT_EQ(ncclCommShrink(rest, &last, 1, &both, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
+      EXPECT_NE(last_sentence().find("excludeRanksList[0] is 2"), std::string::npos) << last_sentence();
+    } else {
+      ASSERT_SUCCESS(ncclCommShrink(rest, &last, 1, &both, nullptr, NCCL_SHRINK_DEFAULT));
+      EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, both, nullptr));
+      EXPECT_EQ(tensor.to_vector<float>(), (Floats{24}));
+    }
+    for (const ncclComm_t one : {both, rest, comm}) EXPECT_SUCCESS(ncclCommDestroy(one));
+  });
+  EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, killed, all_right, all_right}));
+}
+
 TEST(NcclRanks, CallsThatDifferEndTheCommunicator) {
   expect_all_right(2, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
