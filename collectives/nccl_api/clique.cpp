@@ -64,8 +64,8 @@ bool Clique::have_all_called() const noexcept {
   return std::ranges::none_of(collectives_, &Queue::empty);
 }
 
-bool Clique::are_messages_paired() const {
-  std::map<std::pair<int, int>, int> unpaired;  // by sender and receiver
+std::map<std::pair<int, int>, int> Clique::unpaired_messages() const {
+  std::map<std::pair<int, int>, int> unpaired;
   for (const Batch* const batch : messages_) {
     for (const Call& call : batch->messages) {
       const bool is_local = call.peer >= first_rank_ && call.peer < first_rank_ + size();
@@ -77,7 +77,12 @@ bool Clique::are_messages_paired() const {
       }
     }
   }
-  return std::ranges::all_of(unpaired, [](const auto& entry) { return entry.second == 0; });
+  std::erase_if(unpaired, [](const auto& entry) { return entry.second == 0; });
+  return unpaired;
+}
+
+bool Clique::are_messages_paired() const {
+  return unpaired_messages().empty();
 }
 
 void Clique::issue_next(Lock& lock) {
@@ -124,7 +129,7 @@ void Clique::await(Lock& lock, std::span<Batch> batches, const std::function<voi
       communicator_.check();
     }
     if (std::chrono::steady_clock::now() < deadline) continue;
-    const int missing = missing_rank();
+    const int missing = missing_rank(batches);
     withdraw(batches);
     const std::string sentence =
         fmt::format("rank {} waits for rank {} of the same process, whose call has not come",
@@ -144,7 +149,14 @@ void Clique::withdraw(std::span<Batch> batches) {
   }
 }
 
-int Clique::missing_rank() const noexcept {
+int Clique::missing_rank(std::span<Batch> batches) const {
+  const bool has_message = std::ranges::any_of(batches, [this](const Batch& batch) {
+    return std::ranges::find(messages_, &batch) != messages_.end();
+  });
+  if (const auto unpaired = unpaired_messages(); has_message && !unpaired.empty()) {
+    const auto& [ends, count] = *unpaired.begin();
+    return count > 0 ? ends.second : ends.first;
+  }
   const auto empty = std::ranges::find_if(collectives_, &Queue::empty);
   return first_rank_ + static_cast<int>(empty == collectives_.end() ? 0 : empty - collectives_.begin());
 }

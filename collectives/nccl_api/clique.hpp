@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tutti::nccl_api {
@@ -45,13 +47,16 @@ class Clique {
   void carry_out_collectives(std::span<Batch> batches);
   void carry_out_messages(std::span<Batch> batches);
   [[nodiscard]] bool have_all_called() const noexcept;
+  /// Returns how many more messages have been sent than received, by sender and receiver, among members.
+  [[nodiscard]] std::map<std::pair<int, int>, int> unpaired_messages() const;
   [[nodiscard]] bool are_messages_paired() const;
   void issue_next(Lock& lock);
   void issue_messages(Lock& lock);
   void issue(Lock& lock, std::span<Batch* const> batches, const std::function<void()>& work);
   void await(Lock& lock, std::span<Batch> batches, const std::function<void()>& progress);
   void withdraw(std::span<Batch> batches);
-  [[nodiscard]] int missing_rank() const noexcept;
+  /// Returns the first rank whose call the batches wait for.
+  [[nodiscard]] int missing_rank(std::span<Batch> batches) const;
 
   /// Counts a thread that is in a call, as long as it lives.
   class Caller {
