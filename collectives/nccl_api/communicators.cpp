@@ -130,10 +130,12 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
       throw face::Refusal{ncclInvalidArgument,
                           fmt::format("ncclCommInitRankScalable: nId is {}, expected 1 or more", nId)};
   });
+  if (result != ncclSuccess) {
+    face::Group::of_thread().fail(result);
+    return result;
+  }
   // All ranks give the ids in the same order; the first one's maker holds the meeting.
-  return result != ncclSuccess
-             ? result
-             : face::init_rank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
+  return face::init_rank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
