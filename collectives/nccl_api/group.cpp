@@ -6,6 +6,7 @@
 #include "collectives/nccl_api/handle.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -83,13 +84,17 @@ void Group::carry_out_calls() {
   for (auto first = batches.begin(); first != batches.end();) {
     const auto end = std::find_if(
         first, batches.end(), [&](const Batch& batch) { return batch.comm->clique != first->comm->clique; });
-    first->comm->clique->carry_out(std::span(first, end));
+    const std::shared_ptr<Clique> clique = first->comm->clique;  // an abort frees the handle
+    clique->carry_out(std::span(first, end));
     first = end;
   }
 }
 
 void Group::add(const Call& call) {
-  if (depth_ == 0 && call.comm->clique->size() == 1) return call.comm->clique->carry_out(call);
+  if (depth_ == 0 && call.comm->clique->size() == 1) {
+    const std::shared_ptr<Clique> clique = call.comm->clique;  // an abort frees the handle
+    return clique->carry_out(call);
+  }
   calls_.push_back(call);
   if (depth_ == 0) carry_out();
 }
