@@ -154,6 +154,12 @@ TEST(TcpProtection, DigestsDependOnTheKeyAndAllPieces) {
 }
 
 TEST(TcpProtection, OneRankThatAsksForEncryptionIsEnough) {
+  const Protection asks{.has_aes = 0, .encrypts = 1};
+  const Protection has_aes{.has_aes = 1, .encrypts = 0};
+  for (const Protection chosen : {agreed(asks, has_aes), agreed(has_aes, asks)}) {
+    EXPECT_EQ(chosen.encrypts, 1U);
+    EXPECT_EQ(chosen.has_aes, 0U);
+  }
   test::on_ranks(test::local_rendezvous(3), [](Rendezvous rendezvous) {
     rendezvous.encrypts = rendezvous.rank == 1;
     Exchange exchange(rendezvous);
