@@ -117,8 +117,7 @@ struct NetworkOptions {
   std::string
       secret;  ///< the same on all ranks; may be empty if nobody else can change what the exchange carries
   bool encrypts = false;  ///< everything that is sent, instead of authenticating it only; one rank is enough
-  /// How long another process may take to accept a connection, and how long its host may be silent
-  /// afterwards.
+  /// How long another process's host may be silent. It has three quarters of that to accept a connection.
   std::chrono::milliseconds timeout{60'000};
 };
 

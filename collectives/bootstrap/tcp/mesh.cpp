@@ -417,7 +417,9 @@ void Mesh::require_reached(std::span<const int> ranks) {
 }
 
 void Mesh::reach(std::span<const int> ranks) {
-  const auto end = Clock::now() + settings_.timeout;
+  // Meanwhile the others wait at most for the timeout, and are to hear the reason.
+  const std::chrono::milliseconds limit = settings_.timeout * 3 / 4;
+  const auto end = Clock::now() + limit;
   std::unique_lock lock(mutex_);
   for (const int rank : ranks) {
     if (!peer(rank).out.writer && peer(rank).loss.empty()) connect(rank);
@@ -435,7 +437,7 @@ void Mesh::reach(std::span<const int> ranks) {
           ErrorCode::peer_unavailable,
           fmt::format("rank {} cannot connect to rank {} at {} within {:.1f} s: is there a way from host to "
                       "host, and does it let any port through?",
-                      rank_, *closed, place_of(*closed), in_seconds(settings_.timeout)));
+                      rank_, *closed, place_of(*closed), in_seconds(limit)));
     }
     lock.unlock();
     pollfd any{.fd = epoll_.number(), .events = POLLIN, .revents = 0};
