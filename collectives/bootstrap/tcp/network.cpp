@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/tcp/network.hpp"
 
+#include "base/patience.hpp"
 #include "collectives/bootstrap/tcp/handshake.hpp"
 #include "transport/team/hosts/connecting_network.hpp"
 #include "tutti/error.hpp"
@@ -160,7 +161,7 @@ std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, const Ne
                       Mesh::Settings{.address = {},
                                      .key = key_of(options.secret, "a network"),
                                      .encrypts = options.encrypts,
-                                     .timeout = options.timeout},
+                                     .timeout = std::min(options.timeout, longest_limit)},
                       options.address);
 }
 
