@@ -6,7 +6,6 @@
 #include "tutti/error.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -56,14 +55,12 @@ class ProcessCall {
   /// Makes the call without the GIL, on the current streams of the operands' library.
   template <class Function>
   auto make(Function&& function) {
-    std::vector<std::unique_ptr<StreamGuard>> current;
+    CurrentStreams current;
     for (const Device device : devices_) {
-      if (const std::optional<Stream> stream = kind_.current_stream(device)) {
-        current.push_back(std::make_unique<StreamGuard>(stream));
-      }
+      if (const std::optional<Stream> stream = kind_.current_stream(device)) current.add(*stream);
     }
     const nb::gil_scoped_release release;
-    auto undo = std::move(current);
+    const CurrentStreams undo = std::move(current);
     return function();
   }
 

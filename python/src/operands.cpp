@@ -341,6 +341,16 @@ bool Work::is_done() const {
   return std::ranges::all_of(events_, [](const std::shared_ptr<Event>& event) { return event->query(); });
 }
 
+CurrentStreams::~CurrentStreams() {
+  while (!guards_.empty()) guards_.pop_back();
+}
+
+void CurrentStreams::add(const Stream& stream) {
+  const Device device(current_device());
+  guards_.push_back(std::make_unique<StreamGuard>(stream));
+  set_device(device);
+}
+
 Operands::Operands(std::vector<Device> members) : members_(std::move(members)) {
   bury();
 }
@@ -415,7 +425,7 @@ void Operands::make_current(const StreamsArgument& streams) {
     } else if (!given[i].is_none()) {
       stream = StreamArgument{given[i]}.get(members_[i]);
     }
-    if (stream) current_.push_back(std::make_unique<StreamGuard>(stream));
+    if (stream) current_.add(*stream);
   }
 }
 

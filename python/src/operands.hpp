@@ -77,6 +77,21 @@ class Work {
   Work* outer_ = nullptr;
 };
 
+/// Streams that are current as long as this object lives, while the current device stays what it was.
+class CurrentStreams {
+ public:
+  CurrentStreams() = default;
+  CurrentStreams(CurrentStreams&&) noexcept = default;
+  CurrentStreams(const CurrentStreams&) = delete;
+  CurrentStreams& operator=(const CurrentStreams&) = delete;
+  ~CurrentStreams();
+
+  void add(const Stream& stream);
+
+ private:
+  std::vector<std::unique_ptr<StreamGuard>> guards_;
+};
+
 /// Operands of one call. Host memory, which calls of a communicator do not take, is copied to the member's
 /// device before, and results are copied back: virtual devices have memory of their own, which the host
 /// cannot reach.
@@ -122,7 +137,7 @@ class Operands {
   std::vector<Device> members_;
   std::vector<Operand> held_;
   std::vector<Staged> staged_;
-  std::vector<std::unique_ptr<StreamGuard>> current_;
+  CurrentStreams current_;
   Kind kind_;
   bool has_kind_ = false;
   bool is_list_ = false;

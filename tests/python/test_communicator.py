@@ -102,6 +102,17 @@ class Operations(unittest.TestCase):
         with self.assertRaises(tutti.InvalidArgumentError):
             self.communicator.all_reduce(inputs, streams=streams[:1])
 
+    def test_streams_leave_the_current_device(self):
+        tensors = full([[1], [2]])
+        for index in (0, 1):
+            tutti.synchronize(index)
+        with tutti.device(1):
+            self.communicator.all_reduce(tensors, out=tensors, streams=[tutti.Stream(0), tutti.Stream(1)])
+            self.assertEqual(tutti.current_device(), 1)
+        for index in (0, 1):
+            tutti.synchronize(index)
+        self.assertEqual(lists(tensors), [[3]] * 2)
+
     def test_persistent_calls(self):
         tensors = full([[1], [2]])
         calls = self.communicator.persistent(lambda: self.communicator.all_reduce(tensors, out=tensors))
