@@ -66,8 +66,8 @@ def interrupted_wait(rank, ranks):
     if rank == 1:
         return wait_for_the_end(communicator)
     communicator.recv(tutti.zeros([8], device=communicator.devices[0]), 1)  # which nobody sends
-    interrupt_soon()
     try:
+        interrupt_soon()
         tutti.synchronize()
     except KeyboardInterrupt:
         running = communicator.is_running()
@@ -81,8 +81,8 @@ def interrupted_call(rank, ranks):
     communicator = tutti.testing.communicator()
     if rank == 1:
         return wait_for_the_end(communicator)
-    interrupt_soon()
     try:
+        interrupt_soon()
         communicator.split(0)  # which the other rank does not call
     except KeyboardInterrupt:
         return communicator.is_running()
