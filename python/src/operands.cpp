@@ -206,8 +206,10 @@ void queue_copy(const Tensor& device, void* host, nb::handle owner, bool to_devi
   using virtual_devices::Access;
   const Access access{device.data(), bytes, to_device ? Access::Use::write : Access::Use::read};
   const auto kept = shared_object(owner);
-  virtual_devices::launch(current_stream(device.device()), to_device ? "copy from host" : "copy to host",
-                          std::span(&access, 1), [=](std::span<void* const> addresses) {
+  const Stream stream = current_stream(device.device());
+  device.record_stream(stream);
+  virtual_devices::launch(stream, to_device ? "copy from host" : "copy to host", std::span(&access, 1),
+                          [=](std::span<void* const> addresses) {
                             static_cast<void>(kept);
                             if (to_device) {
                               std::memcpy(addresses[0], host, bytes);
@@ -322,14 +324,13 @@ void Work::enter() {
 
 void Work::leave() {
   current_work = std::exchange(outer_, nullptr);
-  for (const Device device : devices_) {
-    events_.push_back(std::make_shared<Event>(current_stream(device).record_event()));
-  }
-  devices_.clear();
+  for (const Stream& stream : streams_) events_.push_back(std::make_shared<Event>(stream.record_event()));
+  streams_.clear();
 }
 
 void Work::add(Device device) {
-  if (std::ranges::find(devices_, device) == devices_.end()) devices_.push_back(device);
+  const Stream stream = current_stream(device);
+  if (std::ranges::find(streams_, stream) == streams_.end()) streams_.push_back(stream);
 }
 
 void Work::wait() const {
@@ -425,13 +426,17 @@ void Operands::make_current(const StreamsArgument& streams) {
     } else if (!given[i].is_none()) {
       stream = StreamArgument{given[i]}.get(members_[i]);
     }
-    if (stream) current_.add(*stream);
+    if (!stream) continue;
+    if (!staged_.empty()) stream->wait_stream(current_stream(members_[i]));  // copies of operands are there
+    current_.add(*stream);
   }
 }
 
 void Operands::finish() {
   for (const Staged& one : staged_) {
-    if (one.is_written) copy_out(one.device, one.host);
+    if (!one.is_written) continue;
+    if (Work::current() != nullptr) Work::current()->add(one.device.device());
+    copy_out(one.device, one.host);
   }
 }
 

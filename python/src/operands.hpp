@@ -66,13 +66,14 @@ class Work {
   void leave();
   static Work* current() noexcept;
 
+  /// Takes in what is queued on the device's current stream until `leave`.
   void add(Device device);
   /// Waits for the results. Throws what the calls' devices report. Needs the GIL.
   void wait() const;
   [[nodiscard]] bool is_done() const;
 
  private:
-  std::vector<Device> devices_;
+  std::vector<Stream> streams_;
   std::vector<std::shared_ptr<Event>> events_;
   Work* outer_ = nullptr;
 };

@@ -102,6 +102,13 @@ class Operations(unittest.TestCase):
         with self.assertRaises(tutti.InvalidArgumentError):
             self.communicator.all_reduce(inputs, streams=streams[:1])
 
+    def test_host_memory_on_streams(self):
+        host = [arrays.Array([float(2**index)] * 1000) for index in (0, 1)]
+        with tutti.Work() as work:
+            self.communicator.all_reduce(host, out=host, streams=[tutti.Stream(0), tutti.Stream(1)])
+        work.wait()
+        self.assertEqual(lists(host), [[3] * 1000] * 2)
+
     def test_streams_leave_the_current_device(self):
         tensors = full([[1], [2]])
         for index in (0, 1):
