@@ -96,6 +96,7 @@ ncclResult_t state_of(Communicator& communicator) noexcept {
 
 namespace face = tutti::nccl_api;
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the interface's
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
@@ -243,3 +244,4 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

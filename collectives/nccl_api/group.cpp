@@ -99,8 +99,8 @@ void Group::add(const Call& call) {
   if (depth_ == 0) carry_out();
 }
 
-void Group::add(Joining joining) {
-  joinings_.push_back(std::move(joining));
+void Group::add(const Joining& joining) {
+  joinings_.push_back(joining);
   if (depth_ == 0) carry_out();
 }
 

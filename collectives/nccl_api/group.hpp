@@ -26,7 +26,7 @@ class Group {
 
   /// Queue what is called in a group, and carry it out at once outside one.
   void add(const Call& call);
-  void add(Joining joining);
+  void add(const Joining& joining);
   void add(const Splitting& splitting);
 
  private:

@@ -249,7 +249,7 @@ class MessagesOfRank {
     for (const Call& call : calls_)
       (call.kind == Kind::send ? sent : received)
           .push_back(call.kind == Kind::send ? input(call, stream_) : output(call));
-    stand_ins_.emplace(std::span<const Tensor>(), received, stream_);
+    stand_ins_ = StandIns::of_messages(sent, received, stream_);
     auto next_sent = sent.begin();
     auto next_received = received.begin();
     for (const Call& call : calls_)

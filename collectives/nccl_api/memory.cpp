@@ -75,6 +75,7 @@ void end_registration(void* handle) {
 
 namespace face = tutti::nccl_api;
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the interface's
 extern "C" {
 
 ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
@@ -139,3 +140,4 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t, ncclWindow_t win, void** outUserPtr) 
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

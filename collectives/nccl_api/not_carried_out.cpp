@@ -26,6 +26,7 @@ using tutti::nccl_api::refused;
 
 // Callers' arguments are not read, and most of their types are not known here.
 #pragma GCC visibility push(default)
+// NOLINTBEGIN(readability-identifier-naming): the names are the interface's
 extern "C" {
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) {
@@ -183,4 +184,5 @@ int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
 void ncclParamDumpAll() {}
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)
 #pragma GCC visibility pop

@@ -21,10 +21,12 @@ Operand operand(const Tensor& tensor, std::size_t call, bool is_output) {
 }
 
 /// Returns for each output whether it overlaps an operand of another call.
-std::vector<bool> overlapping(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+std::vector<bool> overlapping(std::span<const Tensor> inputs, std::size_t first_input,
+                              std::span<const Tensor> outputs) {
   std::vector<Operand> operands;
   operands.reserve(inputs.size() + outputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) operands.push_back(operand(inputs[i], i, false));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    operands.push_back(operand(inputs[i], first_input + i, false));
   for (std::size_t i = 0; i < outputs.size(); ++i) operands.push_back(operand(outputs[i], i, true));
   std::ranges::sort(operands, {}, &Operand::begin);
   std::vector<bool> result(outputs.size(), false);
@@ -42,9 +44,19 @@ std::vector<bool> overlapping(std::span<const Tensor> inputs, std::span<const Te
 }  // namespace
 
 StandIns::StandIns(std::span<const Tensor> inputs, std::span<Tensor> outputs, const Stream& stream)
+    : StandIns(inputs, 0, outputs, stream) {}
+
+StandIns StandIns::of_messages(std::span<const Tensor> sent, std::span<Tensor> received,
+                               const Stream& stream) {
+  return {sent, received.size(), received, stream};
+}
+
+StandIns::StandIns(std::span<const Tensor> inputs, std::size_t first_input, std::span<Tensor> outputs,
+                   const Stream& stream)
     : stream_(stream) {
-  if (outputs.size() < 2 && inputs.size() < 2) return;
-  const std::vector<bool> overlaps = overlapping(inputs, outputs);
+  const std::size_t calls = std::max(outputs.size(), first_input + inputs.size());
+  if (outputs.empty() || calls < 2) return;
+  const std::vector<bool> overlaps = overlapping(inputs, first_input, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!overlaps[i]) continue;
     const StreamGuard guard(stream);

@@ -2,6 +2,7 @@
 #include "collectives/nccl_api/errors.hpp"
 #include "transport/nccl/library_paths.hpp"
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the interface's
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -46,3 +47,4 @@ void ncclResetDebugInitInternal() {}
 #pragma GCC visibility pop
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

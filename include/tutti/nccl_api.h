@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The names are the interface's.
+// NOLINTBEGIN(readability-identifier-naming)
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 32
 #define NCCL_PATCH 3
@@ -301,5 +303,7 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 #ifdef __cplusplus
 }
 #endif
+
+// NOLINTEND(readability-identifier-naming)
 
 #endif

@@ -49,7 +49,7 @@ Mesh::Mesh(tutti::Exchange& exchange, const Settings& settings)
     : rank_(exchange.rank()),
       settings_(settings),
       offer_(protection_offered(settings.encrypts)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(Descriptor(epoll_create1(EPOLL_CLOEXEC))),
       peers_(static_cast<std::size_t>(exchange.size())) {
   Address address = settings.address;
   listener_ = listen_somewhere(address);

@@ -23,48 +23,62 @@ class NcclProcess : public testing::Test {
  protected:
   void SetUp() override {
     boot("island", 3);
-    ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 3, nullptr));
+    TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms_.data(), 3, nullptr));
     for (int device = 0; device < 3; ++device)
-      tensors.push_back(tensor(Floats{static_cast<float>(device), 1}, {.device = device}));
+      tensors_.push_back(tensor(Floats{static_cast<float>(device), 1}, {.device = device}));
   }
   void TearDown() override {
     // In any order.
-    for (const std::size_t i : {1U, 2U, 0U}) EXPECT_SUCCESS(ncclCommDestroy(comms[i]));
+    for (const std::size_t i : {1U, 2U, 0U}) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comms_[i]));
   }
 
   ncclResult_t all_reduce(std::size_t rank, ncclDataType_t type = ncclFloat) {
-    return ncclAllReduce(tensors[rank].data(), tensors[rank].data(), 2, type, ncclSum, comms[rank], nullptr);
+    return ncclAllReduce(tensors_[rank].data(), tensors_[rank].data(), 2, type, ncclSum, comms_[rank],
+                         nullptr);
   }
   void expect_all(const Floats& values) {
-    for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), values);
+    for (const Tensor& tensor : tensors_) EXPECT_EQ(tensor.to_vector<float>(), values);
   }
 
-  Comms comms{};
-  std::vector<Tensor> tensors;
+  Comms comms_{};
+  std::vector<Tensor> tensors_;
 };
 
 TEST_F(NcclProcess, AGroupIsOneCallOfAllDevices) {
-  ASSERT_SUCCESS(ncclGroupStart());
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_SUCCESS(all_reduce(rank));
-  ASSERT_SUCCESS(ncclGroupEnd());
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+  TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
   expect_all({3, 3});
+}
+
+TEST_F(NcclProcess, MessagesAreReceivedWhereOthersAreSentFrom) {
+  TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    float* const data = tensors_[rank].data<float>();
+    const int own = static_cast<int>(rank);
+    TUTTI_EXPECT_SUCCESS(ncclSend(data, 2, ncclFloat, (own + 1) % 3, comms_[rank], nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclRecv(data, 2, ncclFloat, (own + 2) % 3, comms_[rank], nullptr));
+  }
+  TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(tensors_[rank].to_vector<float>(), (Floats{static_cast<float>((rank + 2) % 3), 1}));
 }
 
 TEST_F(NcclProcess, AGroupOfSeveralKindsRoundTheDevices) {
   const std::array<Tensor, 3> parts{zeros({6}, {.device = 0}), zeros({6}, {.device = 1}),
                                     zeros({6}, {.device = 2})};
   for (int device = 0; device < 3; ++device) synchronize(device);
-  ASSERT_SUCCESS(ncclGroupStart());
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    EXPECT_SUCCESS(
-        ncclAllGather(tensors[rank].data(), parts[rank].data(), 2, ncclFloat, comms[rank], nullptr));
-    EXPECT_SUCCESS(all_reduce(rank));
-    EXPECT_SUCCESS(ncclReduce(tensors[rank].data(), tensors[rank].data(), 2, ncclFloat, ncclMax, 1,
-                              comms[rank], nullptr));
-    EXPECT_SUCCESS(
-        ncclBroadcast(tensors[rank].data(), tensors[rank].data(), 2, ncclFloat, 2, comms[rank], nullptr));
+    TUTTI_EXPECT_SUCCESS(
+        ncclAllGather(tensors_[rank].data(), parts[rank].data(), 2, ncclFloat, comms_[rank], nullptr));
+    TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+    TUTTI_EXPECT_SUCCESS(ncclReduce(tensors_[rank].data(), tensors_[rank].data(), 2, ncclFloat, ncclMax, 1,
+                                    comms_[rank], nullptr));
+    TUTTI_EXPECT_SUCCESS(
+        ncclBroadcast(tensors_[rank].data(), tensors_[rank].data(), 2, ncclFloat, 2, comms_[rank], nullptr));
   }
-  ASSERT_SUCCESS(ncclGroupEnd());
+  TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
   for (const Tensor& part : parts) EXPECT_EQ(part.to_vector<float>(), (Floats{0, 1, 1, 1, 2, 1}));
   expect_all({3, 3});
 }
@@ -74,7 +88,7 @@ TEST_F(NcclProcess, ThreadsMakeTheCallsOfTheirOwnDevices) {
   for (std::size_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       set_device(static_cast<int>(rank));
-      for (int i = 0; i < 20; ++i) EXPECT_SUCCESS(all_reduce(rank));
+      for (int i = 0; i < 20; ++i) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
       synchronize(static_cast<int>(rank));
     });
   }
@@ -87,84 +101,84 @@ TEST_F(NcclProcess, ThreadsMakeTheCallsOfTheirOwnDevices) {
 TEST_F(NcclProcess, ThreadsExchangeMessagesWithoutTheOthers) {
   std::vector<std::thread> threads;
   threads.emplace_back(
-      [&] { EXPECT_SUCCESS(ncclSend(tensors[2].data(), 2, ncclFloat, 0, comms[2], nullptr)); });
+      [&] { TUTTI_EXPECT_SUCCESS(ncclSend(tensors_[2].data(), 2, ncclFloat, 0, comms_[2], nullptr)); });
   threads.emplace_back(
-      [&] { EXPECT_SUCCESS(ncclRecv(tensors[0].data(), 2, ncclFloat, 2, comms[0], nullptr)); });
+      [&] { TUTTI_EXPECT_SUCCESS(ncclRecv(tensors_[0].data(), 2, ncclFloat, 2, comms_[0], nullptr)); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(tensors[0].to_vector<float>(), (Floats{2, 1}));
-  EXPECT_EQ(tensors[1].to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(tensors_[0].to_vector<float>(), (Floats{2, 1}));
+  EXPECT_EQ(tensors_[1].to_vector<float>(), (Floats{1, 1}));
 }
 
 TEST_F(NcclProcess, BadArgumentsAreNamedAndQueueNothing) {
   const std::uint64_t before = virtual_devices::operations_enqueued();
-  void* const data = tensors[0].data();
-  EXPECT_EQ(ncclAllReduce(data, data, 2, static_cast<ncclDataType_t>(12), ncclSum, comms[0], nullptr),
+  void* const data = tensors_[0].data();
+  EXPECT_EQ(ncclAllReduce(data, data, 2, static_cast<ncclDataType_t>(12), ncclSum, comms_[0], nullptr),
             ncclInvalidArgument);
   EXPECT_NE(last_sentence().find("ncclAllReduce: datatype is 12, expected 0 to 11"), std::string::npos)
       << last_sentence();
-  EXPECT_EQ(ncclReduce(data, data, 2, ncclFloat, static_cast<ncclRedOp_t>(7), 0, comms[0], nullptr),
+  EXPECT_EQ(ncclReduce(data, data, 2, ncclFloat, static_cast<ncclRedOp_t>(7), 0, comms_[0], nullptr),
             ncclInvalidArgument);
-  EXPECT_EQ(ncclBroadcast(data, data, 2, ncclFloat, 3, comms[0], nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclBroadcast(data, data, 2, ncclFloat, 3, comms_[0], nullptr), ncclInvalidArgument);
   EXPECT_NE(last_sentence().find("root is 3"), std::string::npos) << last_sentence();
-  EXPECT_EQ(ncclSend(data, 2, ncclFloat, -1, comms[0], nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclSend(data, 2, ncclFloat, -1, comms_[0], nullptr), ncclInvalidArgument);
   EXPECT_EQ(ncclAllReduce(data, data, 2, ncclFloat, ncclSum, nullptr, nullptr), ncclInvalidArgument);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
   int count = 0;
-  EXPECT_EQ(ncclCommCount(comms[0], nullptr), ncclInvalidArgument);
-  EXPECT_SUCCESS(ncclCommCount(comms[0], &count));
+  EXPECT_EQ(ncclCommCount(comms_[0], nullptr), ncclInvalidArgument);
+  TUTTI_EXPECT_SUCCESS(ncclCommCount(comms_[0], &count));
   EXPECT_EQ(count, 3);
   EXPECT_EQ(virtual_devices::operations_enqueued(), before);
 }
 
 TEST_F(NcclProcess, AGroupWithABadCallMakesNone) {
-  ASSERT_SUCCESS(ncclGroupStart());
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
   for (std::size_t rank = 0; rank < 3; ++rank)
     EXPECT_EQ(all_reduce(rank, rank == 1 ? ncclNumTypes : ncclFloat),
               rank == 1 ? ncclInvalidArgument : ncclSuccess);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
   EXPECT_NE(last_sentence().find("datatype is 12"), std::string::npos) << last_sentence();
-  EXPECT_EQ(tensors[2].to_vector<float>(), (Floats{2, 1}));
-  ASSERT_SUCCESS(ncclGroupStart());
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_SUCCESS(all_reduce(rank));
-  ASSERT_SUCCESS(ncclGroupEnd());
+  EXPECT_EQ(tensors_[2].to_vector<float>(), (Floats{2, 1}));
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+  TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
   expect_all({3, 3});
 }
 
 TEST_F(NcclProcess, RanksOfAGroupThatDifferAreNamed) {
-  ASSERT_SUCCESS(ncclGroupStart());
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
   for (std::size_t rank = 0; rank < 3; ++rank)
-    EXPECT_SUCCESS(ncclAllReduce(tensors[rank].data(), tensors[rank].data(), rank == 2 ? 1 : 2, ncclFloat,
-                                 ncclSum, comms[rank], nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensors_[rank].data(), tensors_[rank].data(), rank == 2 ? 1 : 2,
+                                       ncclFloat, ncclSum, comms_[rank], nullptr));
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
   EXPECT_NE(last_sentence().find("rank 0 and rank 2"), std::string::npos) << last_sentence();
-  EXPECT_EQ(tensors[1].to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(tensors_[1].to_vector<float>(), (Floats{1, 1}));
 }
 
 TEST_F(NcclProcess, AnAbortEndsTheCallsOfOtherThreads) {
   std::thread waiting([&] { EXPECT_NE(all_reduce(0), ncclSuccess); });
-  EXPECT_SUCCESS(ncclCommAbort(comms[1]));
-  comms[1] = nullptr;
+  TUTTI_EXPECT_SUCCESS(ncclCommAbort(comms_[1]));
+  comms_[1] = nullptr;
   waiting.join();
   ncclResult_t state = ncclSuccess;
-  EXPECT_SUCCESS(ncclCommGetAsyncError(comms[2], &state));
+  TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comms_[2], &state));
   EXPECT_EQ(state, ncclRemoteError);
 }
 
 TEST_F(NcclProcess, WhatIsNotCarriedOutIsRefusedWithASentence) {
   ncclComm_t other = nullptr;
   int excluded = 1;
-  EXPECT_EQ(ncclCommShrink(comms[0], &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage);
+  EXPECT_EQ(ncclCommShrink(comms_[0], &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage);
   EXPECT_NE(last_sentence().find("ncclCommShrink"), std::string::npos) << last_sentence();
   uint64_t value = 0;
-  EXPECT_EQ(ncclCommMemStats(comms[0], ncclStatGpuMemTotal, &value), ncclInvalidUsage);
+  EXPECT_EQ(ncclCommMemStats(comms_[0], ncclStatGpuMemTotal, &value), ncclInvalidUsage);
 }
 
 TEST_F(NcclProcess, AFailingDeviceIsReported) {
   const InjectedFault fault({.operation = virtual_devices::Operation::kernel,
                              .kind = virtual_devices::FaultKind::fail,
                              .count = forever});
-  ASSERT_SUCCESS(ncclGroupStart());
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_SUCCESS(all_reduce(rank));
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
   EXPECT_EQ(ncclGroupEnd(), ncclUnhandledCudaError);
   EXPECT_FALSE(last_sentence().empty());
 }
@@ -174,26 +188,26 @@ TEST(NcclSeeds, GroupsDeliverInAnyOrderOfStreams) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     virtual_devices::set_interleaving_seed(seed);
     std::array<ncclComm_t, 2> comms{};
-    ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
+    TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
     std::vector<Tensor> tensors;
     for (int device = 0; device < 2; ++device) tensors.push_back(full({100}, device + 1, {.device = device}));
     const std::array<Stream, 2> streams{Stream(0), Stream(1)};
     for (int device = 0; device < 2; ++device)
       streams[static_cast<std::size_t>(device)].wait_stream(default_stream(device));
-    ASSERT_SUCCESS(ncclGroupStart());
+    TUTTI_ASSERT_SUCCESS(ncclGroupStart());
     for (std::size_t rank = 0; rank < 2; ++rank) {
       void* const data = tensors[rank].data();
-      EXPECT_SUCCESS(
+      TUTTI_EXPECT_SUCCESS(
           ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comms[rank], handle_of(streams[rank])));
-      EXPECT_SUCCESS(
+      TUTTI_EXPECT_SUCCESS(
           ncclAllReduce(data, data, 100, ncclFloat, ncclProd, comms[rank], handle_of(streams[rank])));
     }
-    ASSERT_SUCCESS(ncclGroupEnd());
+    TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
     for (std::size_t rank = 0; rank < 2; ++rank) {
       streams[rank].synchronize();
       EXPECT_EQ(tensors[rank].to_vector<float>(), Floats(100, 9));
     }
-    for (const ncclComm_t comm : comms) EXPECT_SUCCESS(ncclCommDestroy(comm));
+    for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
     tensors.clear();
   }
   virtual_devices::set_interleaving_seed(std::nullopt);
@@ -202,66 +216,66 @@ TEST(NcclSeeds, GroupsDeliverInAnyOrderOfStreams) {
 TEST(NcclCapture, AGroupIsCapturedAndReplayed) {
   boot("island", 2);
   std::array<ncclComm_t, 2> comms{};
-  ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
+  TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
   std::vector<Tensor> tensors;
   for (int device = 0; device < 2; ++device) tensors.push_back(full({100}, 1, {.device = device}));
   for (int device = 0; device < 2; ++device) synchronize(device);
   {
     const std::array<Stream, 2> streams{Stream(0), Stream(1)};
     Graph graph = Graph::capture(streams, [&] {
-      EXPECT_SUCCESS(ncclGroupStart());
+      TUTTI_EXPECT_SUCCESS(ncclGroupStart());
       for (std::size_t rank = 0; rank < 2; ++rank)
-        EXPECT_SUCCESS(ncclAllReduce(tensors[rank].data(), tensors[rank].data(), 100, ncclFloat, ncclSum,
-                                     comms[rank], handle_of(streams[rank])));
-      EXPECT_SUCCESS(ncclGroupEnd());
+        TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensors[rank].data(), tensors[rank].data(), 100, ncclFloat,
+                                           ncclSum, comms[rank], handle_of(streams[rank])));
+      TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     });
     for (int i = 0; i < 3; ++i) graph.launch(streams[0]);
     streams[0].synchronize();
     synchronize(1);
     for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), Floats(100, 8));
   }
-  for (const ncclComm_t comm : comms) EXPECT_SUCCESS(ncclCommDestroy(comm));
+  for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
 }
 
 TEST(NcclAlone, OneRankIsACommunicator) {
   boot("island", 1);
   ncclUniqueId id{};
   ncclComm_t comm = nullptr;
-  EXPECT_SUCCESS(ncclGetUniqueId(&id));
-  ASSERT_SUCCESS(ncclCommInitRank(&comm, 1, id, 0));
+  TUTTI_EXPECT_SUCCESS(ncclGetUniqueId(&id));
+  TUTTI_ASSERT_SUCCESS(ncclCommInitRank(&comm, 1, id, 0));
   {
     const Tensor in = tensor(Floats{1, 2}, {.device = 0});
     const Tensor out = zeros({2}, {.device = 0});
-    EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 2, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 2, ncclFloat, ncclSum, comm, nullptr));
     EXPECT_EQ(out.to_vector<float>(), (Floats{1, 2}));
-    EXPECT_SUCCESS(ncclAlltoAll(out.data(), in.data(), 2, ncclFloat, comm, nullptr));
-    EXPECT_SUCCESS(ncclGather(in.data(), out.data(), 2, ncclFloat, 0, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAlltoAll(out.data(), in.data(), 2, ncclFloat, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclGather(in.data(), out.data(), 2, ncclFloat, 0, comm, nullptr));
     EXPECT_EQ(out.to_vector<float>(), (Floats{1, 2}));
   }
-  EXPECT_SUCCESS(ncclCommDestroy(comm));
+  TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
 }
 
 TEST(NcclThreads, MayMakeTheirOwnRanks) {
   boot("island", 3);
   ncclUniqueId id{};
-  ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  TUTTI_ASSERT_SUCCESS(ncclGetUniqueId(&id));
   const auto body = [&](int rank) {
     set_device(rank);
     ncclComm_t comm = nullptr;
-    ASSERT_SUCCESS(ncclCommInitRank(&comm, 3, id, rank));
+    TUTTI_ASSERT_SUCCESS(ncclCommInitRank(&comm, 3, id, rank));
     ncclComm_t part = nullptr;
-    EXPECT_SUCCESS(ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &part, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &part, nullptr));
     EXPECT_EQ(part == nullptr, rank == 1);
     {
       const Tensor sum = tensor(Floats{static_cast<float>(rank), 1}, {.device = rank});
-      EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, comm, nullptr));
       if (part != nullptr) {
-        EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, part, nullptr));
+        TUTTI_EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 2, ncclFloat, ncclSum, part, nullptr));
       }
       EXPECT_EQ(sum.to_vector<float>(), part == nullptr ? (Floats{3, 3}) : (Floats{6, 6}));
     }
-    EXPECT_SUCCESS(ncclCommDestroy(part));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) threads.emplace_back(body, rank);
@@ -271,16 +285,16 @@ TEST(NcclThreads, MayMakeTheirOwnRanks) {
 TEST(NcclThreads, MakeRanksThatFollowOneAnother) {
   boot("island", 3);
   ncclUniqueId id{};
-  ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  TUTTI_ASSERT_SUCCESS(ncclGetUniqueId(&id));
   std::array<ncclComm_t, 3> comms{};
   std::thread other([&] {
     set_device(1);
     EXPECT_EQ(ncclCommInitRank(&comms[1], 3, id, 1), ncclInvalidUsage);
   });
-  EXPECT_SUCCESS(ncclGroupStart());
+  TUTTI_EXPECT_SUCCESS(ncclGroupStart());
   for (const int rank : {0, 2}) {
     set_device(rank);
-    EXPECT_SUCCESS(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 3, id, rank));
+    TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 3, id, rank));
   }
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
   other.join();
@@ -290,7 +304,7 @@ TEST(NcclThreads, MakeRanksThatFollowOneAnother) {
 
 TEST(NcclVersions, AreThoseOfTheHeader) {
   int version = 0;
-  EXPECT_SUCCESS(ncclGetVersion(&version));
+  TUTTI_EXPECT_SUCCESS(ncclGetVersion(&version));
   EXPECT_EQ(version, NCCL_VERSION_CODE);
   for (int result = 0; result < ncclNumResults; ++result)
     EXPECT_NE(std::string(ncclGetErrorString(static_cast<ncclResult_t>(result))), "");

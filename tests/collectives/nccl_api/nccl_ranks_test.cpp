@@ -35,40 +35,40 @@ TEST(NcclRanks, EveryCollectiveDeliversWhatNcclSays) {
 
     const Tensor in = floats({rank, rank + 10, rank + 20});
     const Tensor out = floats({0, 0, 0});
-    EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 3, ncclFloat, ncclSum, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 3, ncclFloat, ncclSum, comm, handle));
     EXPECT_EQ(out.to_vector<float>(), (Floats{3, 33, 63}));
-    EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 3, ncclFloat, ncclAvg, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 3, ncclFloat, ncclAvg, comm, handle));
     EXPECT_EQ(out.to_vector<float>(), (Floats{1, 11, 21}));
 
-    EXPECT_SUCCESS(ncclReduce(in.data(), exchange.rank() == 1 ? out.data() : nullptr, 3, ncclFloat, ncclMax,
-                              1, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclReduce(in.data(), exchange.rank() == 1 ? out.data() : nullptr, 3, ncclFloat,
+                                    ncclMax, 1, comm, handle));
     EXPECT_EQ(out.to_vector<float>(), exchange.rank() == 1 ? (Floats{2, 12, 22}) : (Floats{1, 11, 21}));
 
-    EXPECT_SUCCESS(
+    TUTTI_EXPECT_SUCCESS(
         ncclBroadcast(exchange.rank() == 2 ? in.data() : nullptr, out.data(), 3, ncclFloat, 2, comm, handle));
     EXPECT_EQ(out.to_vector<float>(), (Floats{2, 12, 22}));
     const Tensor everywhere = floats({rank});
-    EXPECT_SUCCESS(ncclBcast(everywhere.data(), 1, ncclFloat, 1, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclBcast(everywhere.data(), 1, ncclFloat, 1, comm, handle));
     EXPECT_EQ(everywhere.to_vector<float>(), (Floats{1}));
 
     const Tensor all = floats(Floats(9));
-    EXPECT_SUCCESS(ncclAllGather(in.data(), all.data(), 3, ncclFloat, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclAllGather(in.data(), all.data(), 3, ncclFloat, comm, handle));
     EXPECT_EQ(all.to_vector<float>(), (Floats{0, 10, 20, 1, 11, 21, 2, 12, 22}));
 
     const Tensor part = floats({0});
-    EXPECT_SUCCESS(ncclReduceScatter(in.data(), part.data(), 1, ncclFloat, ncclSum, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclReduceScatter(in.data(), part.data(), 1, ncclFloat, ncclSum, comm, handle));
     EXPECT_EQ(part.to_vector<float>(), (Floats{3 + 30 * rank}));
 
-    EXPECT_SUCCESS(ncclAlltoAll(in.data(), out.data(), 1, ncclFloat, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclAlltoAll(in.data(), out.data(), 1, ncclFloat, comm, handle));
     EXPECT_EQ(out.to_vector<float>(), (Floats{10 * rank, 10 * rank + 1, 10 * rank + 2}));
 
     const Tensor gathered = floats({-1, -1, -1});
-    EXPECT_SUCCESS(ncclGather(part.data(), gathered.data(), 1, ncclFloat, 2, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclGather(part.data(), gathered.data(), 1, ncclFloat, 2, comm, handle));
     EXPECT_EQ(gathered.to_vector<float>(), exchange.rank() == 2 ? (Floats{3, 33, 63}) : (Floats{-1, -1, -1}));
-    EXPECT_SUCCESS(ncclScatter(in.data(), part.data(), 1, ncclFloat, 1, comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclScatter(in.data(), part.data(), 1, ncclFloat, 1, comm, handle));
     EXPECT_EQ(part.to_vector<float>(), (Floats{1 + 10 * rank}));
 
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -79,15 +79,15 @@ TEST(NcclRanks, InPlaceCollectives) {
     const auto value = static_cast<float>(rank + 1);
     const Tensor whole = floats({value, value});
     auto* const parts = whole.data<float>();
-    EXPECT_SUCCESS(ncclAllGather(parts + rank, parts, 1, ncclFloat, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllGather(parts + rank, parts, 1, ncclFloat, comm, nullptr));
     EXPECT_EQ(whole.to_vector<float>(), (Floats{1, 2}));
-    EXPECT_SUCCESS(ncclReduceScatter(parts, parts + rank, 1, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclReduceScatter(parts, parts + rank, 1, ncclFloat, ncclSum, comm, nullptr));
     EXPECT_EQ(whole.to_vector<float>(), rank == 0 ? (Floats{2, 2}) : (Floats{1, 4}));
-    EXPECT_SUCCESS(ncclGather(parts + rank, parts, 1, ncclFloat, 0, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclGather(parts + rank, parts, 1, ncclFloat, 0, comm, nullptr));
     EXPECT_EQ(whole.to_vector<float>(), rank == 0 ? (Floats{2, 4}) : (Floats{1, 4}));
-    EXPECT_SUCCESS(ncclScatter(parts, parts + rank, 1, ncclFloat, 0, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclScatter(parts, parts + rank, 1, ncclFloat, 0, comm, nullptr));
     EXPECT_EQ(whole.to_vector<float>(), rank == 0 ? (Floats{2, 4}) : (Floats{1, 4}));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -103,13 +103,13 @@ TEST(NcclRanks, EveryTypeAndOperation) {
       for (std::size_t op = 0; op < expected.size(); ++op) {
         const Tensor tensor =
             full({5}, exchange.rank() == 0 ? 2 : 4, {.dtype = types[type], .device = device});
-        EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 5, static_cast<ncclDataType_t>(type),
-                                     static_cast<ncclRedOp_t>(op), comm, nullptr));
+        TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 5, static_cast<ncclDataType_t>(type),
+                                           static_cast<ncclRedOp_t>(op), comm, nullptr));
         EXPECT_EQ(tensor.to(DType::float64).to_vector<double>(), std::vector<double>(5, expected[op]))
             << name_of(types[type]) << ", operation " << op;
       }
     }
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -122,14 +122,15 @@ TEST(NcclRanks, AFactorOfOneRankMultipliesItsInput) {
     const Tensor out = tensor({0.0, 0.0}, {.device = Device::current()});
     ncclRedOp_t op = ncclSum;
     const bool is_first = exchange.rank() == 0;
-    EXPECT_SUCCESS(ncclRedOpCreatePreMulSum(&op, is_first ? &half : quarter.data(), ncclDouble,
-                                            is_first ? ncclScalarHostImmediate : ncclScalarDevice, comm));
-    EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 2, ncclDouble, op, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclRedOpCreatePreMulSum(&op, is_first ? &half : quarter.data(), ncclDouble,
+                                                  is_first ? ncclScalarHostImmediate : ncclScalarDevice,
+                                                  comm));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(in.data(), out.data(), 2, ncclDouble, op, comm, nullptr));
     EXPECT_EQ(out.to_vector<double>(), (std::vector<double>{6, 12}));
-    EXPECT_SUCCESS(ncclRedOpDestroy(op, comm));
+    TUTTI_EXPECT_SUCCESS(ncclRedOpDestroy(op, comm));
     EXPECT_EQ(ncclRedOpDestroy(op, comm), ncclInvalidArgument);
     EXPECT_EQ(ncclAllReduce(in.data(), out.data(), 2, ncclDouble, op, comm, nullptr), ncclInvalidArgument);
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -143,16 +144,17 @@ TEST(NcclRanks, MessagesOfAGroupMoveAtTheSameTime) {
     const Stream first;
     const Stream second;
     synchronize();
-    EXPECT_SUCCESS(ncclGroupStart());
-    EXPECT_SUCCESS(ncclSend(in.data(), 1, ncclFloat, next, comm, handle_of(first)));
-    EXPECT_SUCCESS(ncclRecv(out.data(), 1, ncclFloat, previous, comm, handle_of(second)));
-    EXPECT_SUCCESS(ncclSend(in.data(), 1, ncclFloat, exchange.rank(), comm, handle_of(second)));
-    EXPECT_SUCCESS(ncclRecv(out.data<float>() + 1, 1, ncclFloat, exchange.rank(), comm, handle_of(second)));
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclSend(in.data(), 1, ncclFloat, next, comm, handle_of(first)));
+    TUTTI_EXPECT_SUCCESS(ncclRecv(out.data(), 1, ncclFloat, previous, comm, handle_of(second)));
+    TUTTI_EXPECT_SUCCESS(ncclSend(in.data(), 1, ncclFloat, exchange.rank(), comm, handle_of(second)));
+    TUTTI_EXPECT_SUCCESS(
+        ncclRecv(out.data<float>() + 1, 1, ncclFloat, exchange.rank(), comm, handle_of(second)));
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     second.synchronize();
     EXPECT_EQ(out.to_vector<float>(),
               (Floats{static_cast<float>(previous), static_cast<float>(exchange.rank())}));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -160,21 +162,21 @@ TEST(NcclRanks, AGroupBecomesOneCallOfAKind) {
   expect_all_right(2, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
     std::vector<Tensor> tensors;
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (int i = 0; i < 4; ++i) {
       tensors.push_back(floats({static_cast<float>(i), 1}));
-      EXPECT_SUCCESS(ncclGroupStart());
-      EXPECT_SUCCESS(
+      TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+      TUTTI_EXPECT_SUCCESS(
           ncclAllReduce(tensors.back().data(), tensors.back().data(), 2, ncclFloat, ncclSum, comm, nullptr));
-      EXPECT_SUCCESS(ncclGroupEnd());
+      TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     }
     const std::uint64_t before = virtual_devices::operations_enqueued();
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     EXPECT_LE(virtual_devices::operations_enqueued() - before, 3U);
     for (int i = 0; i < 4; ++i)
       EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector<float>(),
                 (Floats{2 * static_cast<float>(i), 2}));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -185,18 +187,18 @@ TEST(NcclRanks, AGroupMayRepeatCallsOfTheSameMemory) {
     const Tensor out = floats({0, 0});
     const Tensor other = floats({0, 0});
     synchronize();
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (int i = 0; i < 3; ++i) {
       // The second rank has memory for each; that is known to it alone.
       const Tensor& target = exchange.rank() == 1 && i == 0 ? other : out;
-      EXPECT_SUCCESS(ncclAllReduce(in.data(), target.data(), 2, ncclFloat, ncclSum, comm, nullptr));
-      EXPECT_SUCCESS(ncclSend(in.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
-      EXPECT_SUCCESS(ncclRecv(other.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclAllReduce(in.data(), target.data(), 2, ncclFloat, ncclSum, comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclSend(in.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclRecv(other.data(), 2, ncclFloat, 1 - exchange.rank(), comm, nullptr));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     EXPECT_EQ(out.to_vector<float>(), (Floats{2, 4}));
     EXPECT_EQ(other.to_vector<float>(), (Floats{1, 2}));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -210,26 +212,26 @@ TEST(NcclRanks, BroadcastsFromEveryRankGatherAndReductionsToEveryRankScatter) {
     const std::array<std::size_t, 3> starts =
         rank == 0 ? std::array<std::size_t, 3>{0, 1, 3} : std::array<std::size_t, 3>{0, 2, 5};
     synchronize();
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (int root = 0; root < 3; ++root) {
       const auto place = static_cast<std::size_t>(root);
-      EXPECT_SUCCESS(ncclBroadcast(own.data(), whole.data<float>() + starts[place], place + 1, ncclFloat,
-                                   root, comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclBroadcast(own.data(), whole.data<float>() + starts[place], place + 1,
+                                         ncclFloat, root, comm, nullptr));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     EXPECT_EQ(whole.to_vector<float>(),
               rank == 0 ? (Floats{0, 1, 1, 2, 2, 2, -1, -1, -1}) : (Floats{0, -1, 1, 1, -1, 2, 2, 2, -1}));
     const Tensor sum = floats(Floats(rank + 1));
     synchronize();
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (int root = 0; root < 3; ++root) {
       const auto place = static_cast<std::size_t>(root);
-      EXPECT_SUCCESS(ncclReduce(whole.data<float>() + starts[place], sum.data(), place + 1, ncclFloat,
-                                ncclSum, root, comm, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclReduce(whole.data<float>() + starts[place], sum.data(), place + 1, ncclFloat,
+                                      ncclSum, root, comm, nullptr));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     EXPECT_EQ(sum.to_vector<float>(), Floats(rank + 1, 3 * static_cast<float>(rank)));
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -238,21 +240,21 @@ TEST(NcclRanks, SplitsByColorInOrderOfKeys) {
     const ncclComm_t comm = common_communicator(exchange);
     ncclComm_t part = nullptr;
     const int color = exchange.rank() == 1 ? NCCL_SPLIT_NOCOLOR : 4;
-    EXPECT_SUCCESS(ncclCommSplit(comm, color, -exchange.rank(), &part, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comm, color, -exchange.rank(), &part, nullptr));
     ASSERT_EQ(part == nullptr, exchange.rank() == 1);
     if (part != nullptr) {
       int rank = -1;
       int count = 0;
-      EXPECT_SUCCESS(ncclCommUserRank(part, &rank));
-      EXPECT_SUCCESS(ncclCommCount(part, &count));
+      TUTTI_EXPECT_SUCCESS(ncclCommUserRank(part, &rank));
+      TUTTI_EXPECT_SUCCESS(ncclCommCount(part, &count));
       EXPECT_EQ(rank, exchange.rank() == 2 ? 0 : 1);
       EXPECT_EQ(count, 2);
       const Tensor tensor = floats({1});
-      EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, part, nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, part, nullptr));
       EXPECT_EQ(tensor.to_vector<float>(), (Floats{2}));
     }
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
-    EXPECT_SUCCESS(ncclCommDestroy(part));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
   });
 }
 
@@ -260,45 +262,45 @@ TEST(NcclRanks, SeveralDevicesOfEachProcess) {
   expect_all_right(2, [](Exchange& exchange) {
     const ncclUniqueId id = common_id(exchange);
     std::array<ncclComm_t, 2> comms{};
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (int local = 0; local < 2; ++local) {
       const int rank = 2 * exchange.rank() + local;
       set_device(rank);
-      EXPECT_SUCCESS(ncclCommInitRank(&comms[static_cast<std::size_t>(local)], 4, id, rank));
+      TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comms[static_cast<std::size_t>(local)], 4, id, rank));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     std::vector<Tensor> tensors;
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (const ncclComm_t comm : comms) {
       int rank = -1;
       int device = -1;
-      EXPECT_SUCCESS(ncclCommUserRank(comm, &rank));
-      EXPECT_SUCCESS(ncclCommCuDevice(comm, &device));
+      TUTTI_EXPECT_SUCCESS(ncclCommUserRank(comm, &rank));
+      TUTTI_EXPECT_SUCCESS(ncclCommCuDevice(comm, &device));
       EXPECT_EQ(rank, device);
       tensors.push_back(tensor(Floats{static_cast<float>(rank)}, {.device = device}));
-      EXPECT_SUCCESS(
+      TUTTI_EXPECT_SUCCESS(
           ncclAllReduce(tensors.back().data(), tensors.back().data(), 1, ncclFloat, ncclSum, comm, nullptr));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), (Floats{6}));
 
     // Ranks 0 and 3, and 2 and 1: no two of one process.
     std::array<ncclComm_t, 2> parts{};
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (std::size_t local = 0; local < 2; ++local) {
       const int rank = 2 * exchange.rank() + static_cast<int>(local);
-      EXPECT_SUCCESS(ncclCommSplit(comms[local], rank == 0 || rank == 3 ? 0 : 1, rank == 1 ? 9 : rank,
-                                   &parts[local], nullptr));
+      TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms[local], rank == 0 || rank == 3 ? 0 : 1, rank == 1 ? 9 : rank,
+                                         &parts[local], nullptr));
     }
-    EXPECT_SUCCESS(ncclGroupEnd());
-    EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (std::size_t local = 0; local < 2; ++local)
-      EXPECT_SUCCESS(ncclAllReduce(tensors[local].data(), tensors[local].data(), 1, ncclFloat, ncclSum,
-                                   parts[local], nullptr));
-    EXPECT_SUCCESS(ncclGroupEnd());
+      TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensors[local].data(), tensors[local].data(), 1, ncclFloat, ncclSum,
+                                         parts[local], nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), (Floats{12}));
-    for (const ncclComm_t part : parts) EXPECT_SUCCESS(ncclCommDestroy(part));
-    for (const ncclComm_t comm : comms) EXPECT_SUCCESS(ncclCommDestroy(comm));
+    for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -306,16 +308,16 @@ TEST(NcclRanks, AKilledRankIsNamed) {
   Ranks ranks(3, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
     const Tensor tensor = floats({1});
-    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
     synchronize();
     if (exchange.rank() == 1) raise(SIGKILL);
-    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
     ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess) EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
+    while (state == ncclSuccess) TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_NE(last_sentence().find("rank 1"), std::string::npos) << last_sentence();
     EXPECT_NE(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr), ncclSuccess);
-    EXPECT_SUCCESS(ncclCommAbort(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
   });
   EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, killed, all_right}));
 }
@@ -324,17 +326,17 @@ TEST(NcclRanks, ShrinkToTheRanksThatAreLeft) {
   Ranks ranks(4, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
     const Tensor tensor = floats({1});
-    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, comm, nullptr));
     EXPECT_EQ(tensor.to_vector<float>(), (Floats{4}));
     await_all(exchange);
     if (exchange.rank() == 1) raise(SIGKILL);
     int lost = 1;
     ncclComm_t rest = nullptr;
-    ASSERT_SUCCESS(ncclCommShrink(comm, &lost, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
-    EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, rest, nullptr));
+    TUTTI_ASSERT_SUCCESS(ncclCommShrink(comm, &lost, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, rest, nullptr));
     EXPECT_EQ(tensor.to_vector<float>(), (Floats{12}));
     int rank = -1;
-    EXPECT_SUCCESS(ncclCommUserRank(rest, &rank));
+    TUTTI_EXPECT_SUCCESS(ncclCommUserRank(rest, &rank));
     EXPECT_EQ(rank, exchange.rank() == 0 ? 0 : exchange.rank() - 1);
 
     int last = 2;
@@ -343,11 +345,11 @@ TEST(NcclRanks, ShrinkToTheRanksThatAreLeft) {
       EXPECT_EQ(ncclCommShrink(rest, &last, 1, &both, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
       EXPECT_NE(last_sentence().find("excludeRanksList[0] is 2"), std::string::npos) << last_sentence();
     } else {
-      ASSERT_SUCCESS(ncclCommShrink(rest, &last, 1, &both, nullptr, NCCL_SHRINK_DEFAULT));
-      EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, both, nullptr));
+      TUTTI_ASSERT_SUCCESS(ncclCommShrink(rest, &last, 1, &both, nullptr, NCCL_SHRINK_DEFAULT));
+      TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensor.data(), tensor.data(), 1, ncclFloat, ncclSum, both, nullptr));
       EXPECT_EQ(tensor.to_vector<float>(), (Floats{24}));
     }
-    for (const ncclComm_t one : {both, rest, comm}) EXPECT_SUCCESS(ncclCommDestroy(one));
+    for (const ncclComm_t one : {both, rest, comm}) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(one));
   });
   EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, killed, all_right, all_right}));
 }
@@ -359,10 +361,10 @@ TEST(NcclRanks, CallsThatDifferEndTheCommunicator) {
     const std::size_t count = exchange.rank() == 0 ? 1 : 2;
     static_cast<void>(ncclAllReduce(tensor.data(), tensor.data(), count, ncclFloat, ncclSum, comm, nullptr));
     ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess) EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
+    while (state == ncclSuccess) TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclInvalidUsage);
     EXPECT_NE(last_sentence().find("rank 1"), std::string::npos) << last_sentence();
-    EXPECT_SUCCESS(ncclCommAbort(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
   });
 }
 
@@ -386,15 +388,15 @@ TEST(NcclRanks, RanksThatComeWronglyAreRefused) {
     const ncclUniqueId id = common_id(exchange);
     ncclComm_t comm = nullptr;
     if (exchange.rank() == 0) {
-      EXPECT_SUCCESS(ncclCommInitRank(&comm, 2, id, 0));
+      TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comm, 2, id, 0));
     }
     if (exchange.rank() == 1) {
-      EXPECT_SUCCESS(ncclCommInitRank(&comm, 2, id, 1));
+      TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comm, 2, id, 1));
       ncclComm_t other = nullptr;
       EXPECT_EQ(ncclCommInitRank(&other, 2, id, 1), ncclInvalidArgument) << "an id serves once";
     }
     await_all(exchange);  // the id's maker answers until then
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 
@@ -402,23 +404,24 @@ TEST(NcclRanks, MemoryIsAllocatedRegisteredAndFreed) {
   expect_all_right(2, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);
     void* memory = nullptr;
-    EXPECT_SUCCESS(ncclMemAlloc(&memory, std::size_t{1} << 20U));
+    TUTTI_EXPECT_SUCCESS(ncclMemAlloc(&memory, std::size_t{1} << 20U));
     void* handle = nullptr;
     ncclWindow_t window = nullptr;
-    EXPECT_SUCCESS(ncclCommRegister(comm, memory, 4096, &handle));
-    EXPECT_SUCCESS(ncclCommWindowRegister(comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    TUTTI_EXPECT_SUCCESS(ncclCommRegister(comm, memory, 4096, &handle));
+    TUTTI_EXPECT_SUCCESS(ncclCommWindowRegister(comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
     void* address = nullptr;
-    EXPECT_SUCCESS(ncclWinGetUserPtr(comm, window, &address));
+    TUTTI_EXPECT_SUCCESS(ncclWinGetUserPtr(comm, window, &address));
     EXPECT_EQ(address, memory);
     const Tensor whole = from_blob(memory, {1 << 18}, {.device = Device::current()});
     whole.fill_(exchange.rank() + 1);
-    EXPECT_SUCCESS(ncclAllReduce(memory, memory, std::size_t{1} << 18U, ncclFloat, ncclSum, comm, nullptr));
+    TUTTI_EXPECT_SUCCESS(
+        ncclAllReduce(memory, memory, std::size_t{1} << 18U, ncclFloat, ncclSum, comm, nullptr));
     EXPECT_EQ(whole.narrow(0, 262143, 1).item<float>(), 3);
-    EXPECT_SUCCESS(ncclCommWindowDeregister(comm, window));
-    EXPECT_SUCCESS(ncclCommDeregister(comm, handle));
-    EXPECT_SUCCESS(ncclMemFree(memory));
+    TUTTI_EXPECT_SUCCESS(ncclCommWindowDeregister(comm, window));
+    TUTTI_EXPECT_SUCCESS(ncclCommDeregister(comm, handle));
+    TUTTI_EXPECT_SUCCESS(ncclMemFree(memory));
     EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
-    EXPECT_SUCCESS(ncclCommDestroy(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
   });
 }
 

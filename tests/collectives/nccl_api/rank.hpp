@@ -15,14 +15,14 @@
 namespace tutti::test {
 
 /// Expects success, and shows the library's sentence otherwise.
-#define EXPECT_SUCCESS(call) EXPECT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
-#define ASSERT_SUCCESS(call) ASSERT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
+#define TUTTI_EXPECT_SUCCESS(call) EXPECT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
+#define TUTTI_ASSERT_SUCCESS(call) ASSERT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
 
 /// Gives every rank the unique id that rank 0 makes.
 inline ncclUniqueId common_id(Exchange& exchange) {
   ncclUniqueId mine{};
   if (exchange.rank() == 0) {
-    EXPECT_SUCCESS(ncclGetUniqueId(&mine));
+    TUTTI_EXPECT_SUCCESS(ncclGetUniqueId(&mine));
   }
   std::vector<ncclUniqueId> all(static_cast<std::size_t>(exchange.size()));
   exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
@@ -34,7 +34,7 @@ inline ncclComm_t common_communicator(Exchange& exchange) {
   const ncclUniqueId id = common_id(exchange);
   set_device(exchange.rank() % device_count());
   ncclComm_t comm = nullptr;
-  EXPECT_SUCCESS(ncclCommInitRank(&comm, exchange.size(), id, exchange.rank()));
+  TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comm, exchange.size(), id, exchange.rank()));
   return comm;
 }
 
