@@ -37,22 +37,24 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 class PythonCommunicator {
  public:
   explicit PythonCommunicator(Communicator communicator)
-      : communicator_(std::make_unique<Communicator>(std::move(communicator))) {}
+      : communicator_(std::make_shared<Communicator>(std::move(communicator))) {}
   PythonCommunicator(const PythonCommunicator&) = delete;
   PythonCommunicator& operator=(const PythonCommunicator&) = delete;
   ~PythonCommunicator() { close(); }
 
-  /// Waits for other ranks as the destructor of `Communicator` says.
+  /// Waits for other ranks as the destructor of `Communicator` says; if other threads are in calls, the last
+  /// of these does.
   void close() {
     if (communicator_ == nullptr) return;
-    std::unique_ptr<Communicator> last = std::move(communicator_);
+    std::shared_ptr<Communicator> last = std::move(communicator_);
     const nb::gil_scoped_release release;
     const AbortOnInterrupt interruptible(*last);
     last.reset();
   }
 
+  [[nodiscard]] bool is_open() const noexcept { return communicator_ != nullptr; }
   [[nodiscard]] Communicator& get() const {
-    if (communicator_ == nullptr) {
+    if (!is_open()) {
       throw Error(ErrorCode::invalid_argument, "the communicator has been closed, expected one that has not");
     }
     return *communicator_;
@@ -60,16 +62,18 @@ class PythonCommunicator {
 
   template <class Function>
   auto call(Function&& function) const {
-    Communicator& communicator = get();
+    static_cast<void>(get());
+    std::shared_ptr<Communicator> shared = communicator_;
     const nb::gil_scoped_release release;
-    const AbortOnInterrupt interruptible(communicator);
-    return function(communicator);
+    const std::shared_ptr<Communicator> kept = std::move(shared);  // it may go without the GIL only
+    const AbortOnInterrupt interruptible(*kept);
+    return function(*kept);
   }
 
   [[nodiscard]] Operands operands() const { return Operands(get().devices()); }
 
  private:
-  std::unique_ptr<Communicator> communicator_;
+  std::shared_ptr<Communicator> communicator_;
 };
 
 /// Exchanges messages by a function of the program.
@@ -628,9 +632,12 @@ void bind_description(Class& communicators) {
            "How data may travel between the members, or how a call of so many bytes would, and why.")
       .def(
           "abort",
-          [](const PythonCommunicator& self, const std::string& reason) { self.get().abort(reason); },
+          [](const PythonCommunicator& self, const std::string& reason) {
+            if (self.is_open()) self.get().abort(reason);
+          },
           nb::arg("reason"), "Ends the communicator on all ranks. Returns at once.")
-      .def("is_running", [](const PythonCommunicator& self) { return self.get().is_running(); })
+      .def("is_running",
+           [](const PythonCommunicator& self) { return self.is_open() && self.get().is_running(); })
       .def(
           "check", [](const PythonCommunicator& self) { self.get().check(); },
           "Raises the error that has ended the communicator, if any.")

@@ -149,6 +149,9 @@ class Operations(unittest.TestCase):
             self.assertIsNone(communicator.split(None))
         with self.assertRaises(tutti.InvalidArgumentError):
             communicator.barrier()
+        self.assertFalse(communicator.is_running())
+        communicator.abort("nothing is left to end")
+        communicator.close()
 
     def test_abort(self):
         with tutti.Communicator.local([0]) as communicator:
