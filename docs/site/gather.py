@@ -169,7 +169,7 @@ def listing(file, name):
 def gather_examples(source, folder):
     pages = []
     for entry in sorted((source / "examples").iterdir()):
-        if not entry.name[0].isdigit():
+        if entry.name == "CMakeLists.txt":
             continue
         name = entry.name.split(".")[0]
         files = sorted(entry.iterdir(), key=lambda file: (file.stem != name, file.name)) if entry.is_dir() else [entry]
