@@ -13,9 +13,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,6 +56,13 @@ void meet(Communicator& communicator) {
   synchronize(communicator.devices()[0]);
 }
 
+/// Waits on the host until all ranks have come, which an end of the communicator does not cut short.
+void meet_on_host(Exchange& exchange) {
+  const std::byte mine{};
+  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::span(&mine, 1), all);
+}
+
 /// Expects how the last wait has ended, and resets the status, as kernels of GPUs write no `done`.
 void expect_status(const Tensor& status, WaitStatus expected) {
   try {
@@ -69,6 +79,7 @@ TEST(EndsOfSymmetricMemory, ARankThatDiesEndsTheWaitsOfOthers) {
     Communicator communicator = make_for_ends(exchange);
     SymmetricMemory memory = communicator.symmetric({1});
     const Tensor status = new_status(communicator);
+    meet_on_host(exchange);
     if (exchange.rank() == 2) {
       raise(SIGKILL);
     }
@@ -92,7 +103,7 @@ TEST(EndsOfSymmetricMemory, AnAbortEndsTheWaitsOfAll) {
     Communicator communicator = make_for_ends(exchange);
     const SymmetricMemory memory = communicator.symmetric({1});
     const Tensor status = new_status(communicator);
-    meet(communicator);
+    meet_on_host(exchange);
     const auto begin = Clock::now();
     if (exchange.rank() == 0) {
       test::launch_barrier(SymmetricLaunch{memory, 0, status, for_ever}, 0);
