@@ -35,7 +35,7 @@ LayoutPtr symmetric_layout(IntList sizes, DType dtype) {
   return layout;
 }
 
-/// How a step has ended on a rank.
+/// Says how a step has ended on a rank.
 struct Outcome {
   ErrorCode code = ErrorCode::internal;
   Note complaint;

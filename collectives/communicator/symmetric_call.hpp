@@ -32,7 +32,7 @@ class SymmetricCall final : public TeamTurn {
  private:
   using Allocation = transport::team::SymmetricAllocation;
   using Place = transport::team::Registrations::Place;
-  /// What a rank tells the others of its blocks.
+  /// Describes a rank's blocks to the others.
   struct Contribution {
     std::array<Place, transport::team::most_local_members> places{};  ///< by local index
     SharedMemory::Handle flags;                                       ///< of rank 0

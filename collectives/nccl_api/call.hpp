@@ -49,7 +49,7 @@ struct Call {
   std::shared_ptr<const Factor> factor{};  ///< of the input
 };
 
-/// What one rank has queued in a group, in order.
+/// Holds the calls that one rank has queued in a group, in order.
 struct Batch {
   ncclComm_t comm = nullptr;
   std::vector<Call> collectives{};

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-/// How communicators come and go.
+/// Makes communicators, splits, shrinks and ends them.
 namespace tutti::nccl_api {
 namespace {
 

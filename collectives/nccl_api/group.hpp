@@ -8,7 +8,7 @@
 
 namespace tutti::nccl_api {
 
-/// What the calling thread has called since its outermost `ncclGroupStart`.
+/// Keeps the calls that a thread has made since its outermost `ncclGroupStart`.
 class Group {
  public:
   [[nodiscard]] static Group& of_thread();

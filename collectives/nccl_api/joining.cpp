@@ -124,7 +124,7 @@ void make_all(std::span<const std::span<const Joining>> runs) {
   }
 }
 
-/// What a rank tells the others of a communicator that is split.
+/// Describes a rank to the others of a communicator that is split.
 struct Wish {
   int color = 0;
   int key = 0;

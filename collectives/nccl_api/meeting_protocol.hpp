@@ -14,7 +14,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/// How processes meet that know a unique id: what they send to the process that has made the id, and what it
+/// Defines how processes meet that know a unique id: the messages to the process that has made the id, and its
 /// answers. All numbers are in the byte order of the machine: a job's machines have one.
 namespace tutti::nccl_api {
 
@@ -32,7 +32,7 @@ static_assert(sizeof(MeetingAddress) <= NCCL_UNIQUE_ID_BYTES && std::is_triviall
 
 inline constexpr std::array<char, 8> meeting_mark{'t', 'u', 't', 't', 'i', 'I', 'D', '1'};
 
-/// What the ranks of a communicator must know of one another before they make it.
+/// Describes a rank to the others before they make a communicator.
 struct Facts {
   std::array<std::uint64_t, 2> host{};  ///< identifies the host
   std::uint64_t process = 0;            ///< identifies the process on its host

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-/// What a block of the kernels does, the same text for GPUs and for virtual devices.
+/// Contains the work of a block of the kernels: one text for GPUs and for virtual devices.
 namespace fused {
 
 struct Shape {

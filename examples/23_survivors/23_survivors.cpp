@@ -28,7 +28,7 @@ constexpr int steps_per_checkpoint = 5;
 
 using Values = std::array<float, features>;
 
-/// What training goes on from: the parameters and the optimiser's momentum before a step.
+/// Holds what training goes on from: the parameters and the optimiser's momentum before a step.
 struct Checkpoint {
   int step = 0;
   Values parameters{};

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// What `Communicator::shrink` does about ranks that are alive and do not call it in time.
+/// Says what `Communicator::shrink` does about ranks that are alive and do not call it in time.
 enum class LateRanks : std::uint8_t {
   fail,       ///< throws Error(timeout) on all ranks that have called it, naming the late ones
   leave_out,  ///< goes on without them; when they call it, they learn that by an Error(timeout)

@@ -31,7 +31,7 @@ bool is_summed_in_windows(DType dtype) {
          dtype == DType::complex64;
 }
 
-/// How many of a call's tensors go by kernels of windows; others go as in registered buffers.
+/// Returns how many of a call's tensors go by kernels of windows; others go as in registered buffers.
 std::size_t tensors_by_windows(int version, const Operation& operation, const Case& what) {
   if (operation.has_unequal_parts()) return 0;
   const std::vector<TensorSpec> tensors = payload_tensors(what, operation.is_coalesced());

@@ -37,7 +37,7 @@ nb::object loaded_module(const std::string& name) {
   return modules.contains(name.c_str()) ? nb::object(modules[name.c_str()]) : nb::object();
 }
 
-/// What is known of a library, found once.
+/// Describes a library of tensors; found once for each.
 struct Library {
   nb::object module;
   nb::object wrapping;

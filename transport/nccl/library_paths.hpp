@@ -9,7 +9,7 @@ namespace tutti::transport::nccl {
 
 /// A number that no result has.
 inline constexpr int unused_result = 15;
-/// What `ncclGetErrorString` says of it in libtutti_nccl.so, which has NCCL's names and is not NCCL.
+/// Contains what `ncclGetErrorString` says in libtutti_nccl.so, which has NCCL's names and is not NCCL.
 inline constexpr std::string_view mark_of_tutti = "tutti: not a result of this interface";
 
 /// Returns the paths where NCCL's library may be while the loader's `libnccl.so.2` is tutti's own: in

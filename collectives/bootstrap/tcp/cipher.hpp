@@ -43,7 +43,7 @@ class KeyPair {
   Key secret_{};
 };
 
-/// How the bytes of a connection are protected.
+/// Says how the bytes of a connection are protected.
 struct Protection {
   std::uint32_t has_aes = 0;  ///< AES-256-GCM in place of ChaCha20-Poly1305: faster, where processors have it
   std::uint32_t encrypts = 0;  ///< or authenticates only

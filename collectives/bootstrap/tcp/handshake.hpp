@@ -47,7 +47,7 @@ struct Answer {
   Protection protection;
   Key digest;
 };
-/// What both ends have agreed on.
+/// Holds what both ends of a connection have agreed on.
 struct Session {
   Key to_other{};
   Key from_other{};

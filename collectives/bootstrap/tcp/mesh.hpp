@@ -67,7 +67,7 @@ class Mesh {
   [[nodiscard]] bool is_busy(std::uint64_t network);
 
  private:
-  /// What the ranks tell one another at the start.
+  /// Describes a rank to the others at the start.
   struct Card {
     sockaddr_storage address{};
     std::uint32_t address_length = 0;  ///< 0 if the rank cannot listen
@@ -112,7 +112,7 @@ class Mesh {
     Greeting greeting;
     std::size_t taken = 0;
   };
-  /// What a network and another rank have had from one another.
+  /// Counts what a network and another rank have had from one another.
   struct Account {
     std::uint64_t sent = 0;
     std::uint64_t counted = 0;  ///< of `sent`, those that the other has received

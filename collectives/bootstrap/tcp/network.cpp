@@ -107,7 +107,7 @@ Address address_of_rank_0() {
   return address_of("127.0.0.1");
 }
 
-/// What the ranks tell one another before they listen.
+/// Tells the other ranks where a rank is going to listen.
 struct Place {
   Address address;             ///< of length 0 if it follows from rank 0's
   std::uint32_t is_wrong = 0;  ///< the rank was given a name that stands for no address

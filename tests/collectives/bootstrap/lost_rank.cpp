@@ -26,7 +26,7 @@ constexpr auto long_timeout = 60s;
 /// What may come on top: looking around, waking up, on a busy machine.
 constexpr auto slack = 5s;
 
-/// What happens to the victim.
+/// Says what happens to the victim.
 struct Fate {
   std::string name;
   bool is_noticed_at_once = true;

@@ -19,14 +19,14 @@
 
 namespace tutti::transport::team {
 
-/// What a rank wants of the agreement; the same on all ranks, except for the time.
+/// Says what a rank wants of the agreement; the same on all ranks, except for the time.
 struct ShrinkWish {
   std::vector<std::size_t> leaving;     ///< ranks that do not go on, in ascending order
   bool leaves_out_late = false;         ///< goes on without ranks that are late, instead of failing
   std::chrono::milliseconds timeout{};  ///< longest wait for ranks that are alive
 };
 
-/// What the agreement learns of the ranks' team, and does to it.
+/// Tells the agreement of the ranks' team, and acts on it.
 struct ShrinkingTeam {
   /// Returns true if the rank's process has ended, or it has left, or, if `may_judge`, gives no sign of life.
   std::function<bool(std::size_t rank, bool may_judge)> is_lost;

@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_ranks = 5;
 
-/// What happens to a rank.
+/// Says what happens to a rank.
 struct Fate {
   enum class When : std::uint8_t { never, at_step, at_time };
   When when = When::never;
@@ -56,7 +56,7 @@ struct Plan {
   }
 };
 
-/// What the processes of a trial share.
+/// Holds what the processes of a trial share.
 struct Shared {
   enum class Outcome : std::uint32_t { none, survived, refused };
   struct Report {
