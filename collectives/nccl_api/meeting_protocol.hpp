@@ -14,8 +14,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/// Defines how processes meet that know a unique id: the messages to the process that has made the id, and its
-/// answers. All numbers are in the byte order of the machine: a job's machines have one.
+/// Defines how processes meet that know a unique id: the messages to the process that has made the id, and
+/// its answers. All numbers are in the byte order of the machine: a job's machines have one.
 namespace tutti::nccl_api {
 
 using Token = std::array<std::byte, 32>;
