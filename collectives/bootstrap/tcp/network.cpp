@@ -141,7 +141,7 @@ Address chosen_address(tutti::Exchange& exchange, const std::string& given, cons
 
 }  // namespace
 
-std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, Mesh::Settings settings,
+std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, Connections::Settings settings,
                                              const std::string& address) {
   settings.address = chosen_address(exchange, address, settings.address);
   std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
@@ -158,10 +158,10 @@ std::unique_ptr<tutti::Network> make_network(tutti::Exchange& exchange, const Ne
                             options.timeout.count()));
   }
   return make_network(exchange,
-                      Mesh::Settings{.address = {},
-                                     .key = key_of(options.secret, "a network"),
-                                     .encrypts = options.encrypts,
-                                     .timeout = std::min(options.timeout, longest_limit)},
+                      Connections::Settings{.address = {},
+                                            .key = key_of(options.secret, "a network"),
+                                            .encrypts = options.encrypts,
+                                            .timeout = std::min(options.timeout, longest_limit)},
                       options.address);
 }
 

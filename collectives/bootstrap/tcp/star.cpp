@@ -83,7 +83,7 @@ std::unique_ptr<tutti::Network> Exchange::Star::network(tutti::Exchange& exchang
   const auto open = std::ranges::find_if(lines_, &Line::is_open);
   const Address own =
       open == lines_.end() ? addresses_of(rendezvous_).front() : own_address_of(open->socket());
-  const Mesh::Settings settings{
+  const Connections::Settings settings{
       .address = own, .key = key_of(rendezvous_), .encrypts = rendezvous_.encrypts, .timeout = timeout_};
   return make_network(exchange, settings, {});
 }
