@@ -9,8 +9,8 @@
 
 namespace tutti::collectives {
 
-BoundCallsScope::BoundCallsScope(const TeamContext& context, std::uint64_t capture)
-    : context_(context), capture_(capture), outer_(std::exchange(innermost, this)) {}
+BoundCallsScope::BoundCallsScope(const TeamContext& context, std::vector<std::uint64_t> captures)
+    : context_(context), captures_(std::move(captures)), outer_(std::exchange(innermost, this)) {}
 
 BoundCallsScope::~BoundCallsScope() {
   innermost = outer_;
@@ -18,9 +18,11 @@ BoundCallsScope::~BoundCallsScope() {
 
 void BoundCallsScope::check_streams(const TeamContext& context, std::span<const backend::StreamRef> streams,
                                     const Arguments& arguments) const {
-  if (&context != &context_ || capture_ == 0) return;
+  if (&context != &context_ || captures_.empty()) return;
   backend::Backend& backend = context.runtime().backend();
-  const auto is_recorded = [&](backend::StreamRef stream) { return backend.capture_id(stream) == capture_; };
+  const auto is_recorded = [&](backend::StreamRef stream) {
+    return std::ranges::find(captures_, backend.capture_id(stream)) != captures_.end();
+  };
   if (std::ranges::any_of(streams, is_recorded)) return;
   arguments.fail(
       "streams are not part of the recording, expected the current streams or streams that wait for them: "

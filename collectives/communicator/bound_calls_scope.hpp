@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace tutti::collectives {
 
@@ -14,14 +15,15 @@ class TeamContext;
 /// A scope in which its thread makes calls of a communicator that are being bound.
 class BoundCallsScope {
  public:
-  /// Begins the scope. Calls are recorded in this `capture`; if it is 0, each launch makes them anew.
-  BoundCallsScope(const TeamContext& context, std::uint64_t capture);
+  /// Begins the scope. Calls are recorded in these `captures`; if there are none, each launch makes them
+  /// anew.
+  explicit BoundCallsScope(const TeamContext& context, std::vector<std::uint64_t> captures = {});
   BoundCallsScope(const BoundCallsScope&) = delete;
   BoundCallsScope& operator=(const BoundCallsScope&) = delete;
   ~BoundCallsScope();
 
   /// Throws Error(invalid_argument) if the calling thread is recording calls of `context`, and none of a
-  /// call's `streams` is part of the capture: the call would run now, and not at each launch.
+  /// call's `streams` is part of a capture: the call would run now, and not at each launch.
   static void check(const TeamContext& context, std::span<const backend::StreamRef> streams,
                     const Arguments& arguments) {
     if (innermost != nullptr) [[unlikely]]
@@ -39,7 +41,7 @@ class BoundCallsScope {
                      const Arguments& arguments) const;
 
   const TeamContext& context_;
-  const std::uint64_t capture_;
+  const std::vector<std::uint64_t> captures_;
   bool has_made_calls_ = false;
   BoundCallsScope* const outer_;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/graph_pools/graph_captures.hpp"
 #include "base/fork_mark.hpp"
+#include "collectives/call/arguments.hpp"
 #include "collectives/call/persistent_impl.hpp"
 #include "collectives/communicator/bound_calls_scope.hpp"
 #include "collectives/communicator/communicator_impl.hpp"
@@ -96,15 +97,17 @@ class LeasedStreams {
 
 class BoundCalls : public PersistentCollective::Impl {
  public:
-  BoundCalls(TeamContext& context, std::function<void()> calls)
+  BoundCalls(TeamContext& context, std::function<void()> calls, const PersistentOptions& options)
       : runtime_(context.runtime()),
         context_(context.watch()),
-        home_device_(context.devices().front().index()),
-        calls_(std::make_shared<const std::function<void()>>(std::move(calls))) {}
+        devices_(context.devices()),
+        calls_(std::make_shared<const std::function<void()>>(std::move(calls))),
+        options_(options) {}
 
-  [[nodiscard]] int home_device() const noexcept override { return home_device_; }
+  [[nodiscard]] int home_device() const noexcept override { return devices_.front().index(); }
   [[nodiscard]] PlanSummary summary() const override { return summary_; }
   [[nodiscard]] std::function<void()> calls() const override { return *calls_; }
+  [[nodiscard]] PersistentOptions options() const override { return options_; }
 
  protected:
   /// Returns the state of the communicator, which the caller lets live meanwhile. Throws
@@ -115,6 +118,13 @@ class BoundCalls : public PersistentCollective::Impl {
         ErrorCode::invalid_argument,
         "PersistentCollective::launch: the communicator of the bound calls is gone, expected one that "
         "they are bound to (see rebind)");
+  }
+  /// Throws Error(invalid_argument) unless there is a stream for each local member.
+  void check(StreamList streams) const {
+    const collectives::Arguments arguments(runtime_, "PersistentCollective::launch");
+    if (streams.empty())
+      arguments.fail("streams is empty, expected one per local member, {}", devices_.size());
+    arguments.streams(streams, devices_, "local member");
   }
   [[nodiscard]] const std::shared_ptr<const std::function<void()>>& kept() const noexcept { return calls_; }
   /// Stores the summary of the communicator's latest call.
@@ -143,42 +153,66 @@ class BoundCalls : public PersistentCollective::Impl {
  private:
   Runtime& runtime_;
   const std::weak_ptr<TeamContext> context_;
-  const int home_device_;
+  const std::vector<Device> devices_;  ///< of local members
   const std::shared_ptr<const std::function<void()>> calls_;
+  const PersistentOptions options_;
   // Of the last call.
   PlanSummary summary_;
   std::string_view name_;
   std::uint64_t bytes_ = 0;
 };
 
-/// By one graph.
-class RecordedCalls final : public BoundCalls {
+/// Launches graphs that hold calls of the communicator, by `launch`. They come from `streams`, one for each
+/// local member, and go back to them.
+template <class Launch>
+void launch_graphs(TeamContext& context, std::span<const backend::StreamRef> streams, const Launch& launch) {
+  transport::team::Team& team = context.team();
+  transport::team::RoundLauncher& launcher = context.launcher();
+  try {
+    launcher.begin(streams);
+    launch();
+  } catch (...) {
+    const backend::Escaped escaped = backend::Escaped::current();
+    launcher.abandon();
+    // What is refused has not begun. For all else the other ranks' launches wait.
+    if (escaped.code != ErrorCode::unsupported && !team.abort().is_set())
+      team.abort().fail("cannot launch its bound calls", escaped);
+    throw;
+  }
+  launcher.end(streams);
+}
+
+/// Makes graphs keep what the calls hold, which other work of theirs than calls may use.
+void keep_in_graphs(Runtime& runtime, const std::vector<Stream>& streams,
+                    const std::shared_ptr<const std::function<void()>>& calls) {
+  for (const Stream& stream : streams) {
+    runtime.part<GraphCaptures>().retain(StreamAccess::ref(stream),
+                                         std::const_pointer_cast<std::function<void()>>(calls));
+  }
+}
+
+/// Launches one graph of all local members' calls.
+class OneGraph final : public BoundCalls {
  public:
-  RecordedCalls(TeamContext& context, std::function<void()> calls)
-      : BoundCalls(context, std::move(calls)), graph_(record(context, kept())) {
+  OneGraph(TeamContext& context, std::function<void()> calls, const PersistentOptions& options)
+      : BoundCalls(context, std::move(calls), options), graph_(record(context, kept())) {
     learn_summary();
   }
 
   void launch(const Stream& stream) override {
     TeamContext& context = this->context().require_own_process();
-    transport::team::Team& team = context.team();
-    transport::team::RoundLauncher& launcher = context.launcher();
-    const std::lock_guard lock(team.calls().mutex());
+    const std::lock_guard lock(context.team().calls().mutex());
     // The graph comes from this stream and goes back to it, for all members.
     queues_.assign(context.devices().size(), StreamAccess::ref(stream));
     const watching::CallRange range([this] { return watched(queues_); });
-    try {
-      launcher.begin(queues_);
-      graph_.launch(stream);
-    } catch (...) {
-      const backend::Escaped escaped = backend::Escaped::current();
-      launcher.abandon();
-      // What is refused has not begun. For all else the other ranks' launches wait.
-      if (escaped.code != ErrorCode::unsupported && !team.abort().is_set())
-        team.abort().fail("cannot launch its bound calls", escaped);
-      throw;
-    }
-    launcher.end(queues_);
+    launch_graphs(context, queues_, [&] { graph_.launch(stream); });
+  }
+  void launch_on(StreamList streams) override {
+    check(streams);
+    const Stream& home = streams.front();
+    for (const Stream& stream : streams.subspan(1)) home.wait_stream(stream);
+    launch(home);
+    for (const Stream& stream : streams.subspan(1)) stream.wait_stream(home);
   }
 
   [[nodiscard]] std::string explain() const override { return explain_as("recorded as one graph"); }
@@ -189,11 +223,9 @@ class RecordedCalls final : public BoundCalls {
     const CaptureGate::Capture begun(context.runtime().part<CaptureGate>());
     return Graph::capture(leased.streams(), [&] {
       const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
-      const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));
+      const collectives::BoundCallsScope binding(context, {context.runtime().backend().capture_id(first)});
       (*calls)();
-      // What they hold may be used by other work of theirs than calls.
-      context.runtime().part<GraphCaptures>().retain(first,
-                                                     std::const_pointer_cast<std::function<void()>>(calls));
+      keep_in_graphs(context.runtime(), {leased.streams().front()}, calls);
     });
   }
 
@@ -201,25 +233,103 @@ class RecordedCalls final : public BoundCalls {
   std::vector<backend::StreamRef> queues_;  ///< of the latest launch, for each local member
 };
 
-/// By the host, each time.
-class RepeatedCalls final : public BoundCalls {
+/// Launches the calls of each local member on a stream of its own.
+class CallsApart : public BoundCalls {
  public:
-  RepeatedCalls(TeamContext& context, std::function<void()> calls) : BoundCalls(context, std::move(calls)) {
+  CallsApart(TeamContext& context, std::function<void()> calls, const PersistentOptions& options)
+      : BoundCalls(context, std::move(calls), options) {
     for (const Device device : context.devices()) streams_.emplace_back(device);
   }
 
-  void launch(const Stream& stream) override {
-    TeamContext& context = this->context().require_own_process();
-    transport::team::Team& team = context.team();
+  void launch(const Stream& stream) final {
     const auto come_back = [&] {
       for (const Stream& own : streams_) stream.wait_stream(own);
     };
-    const collectives::BoundCallsScope binding(context, 0);
     try {
       for (const Stream& own : streams_) own.wait_stream(stream);
-      const CurrentStreams current(streams_);
-      (*kept())();
+      run(streams_);
       come_back();
+    } catch (...) {
+      const std::exception_ptr failure = std::current_exception();
+      try {
+        come_back();  // some calls may have been made
+      } catch (const std::exception&) {
+        // A stream that takes nothing more has failed, and with it what it has taken.
+      }
+      std::rethrow_exception(failure);
+    }
+  }
+  void launch_on(StreamList streams) final {
+    check(streams);
+    run(streams);
+  }
+
+ private:
+  virtual void run(StreamList streams) = 0;
+
+  std::vector<Stream> streams_;  ///< one of each local member's device
+};
+
+/// Launches a graph for each local member.
+class GraphPerDevice final : public CallsApart {
+ public:
+  GraphPerDevice(TeamContext& context, std::function<void()> calls, const PersistentOptions& options)
+      : CallsApart(context, std::move(calls), options) {
+    const LeasedStreams leased(context.runtime(), context.devices());
+    const CaptureGate::Capture begun(context.runtime().part<CaptureGate>());
+    record(context, leased.streams(), context.devices().size());
+    learn_summary();
+  }
+
+  [[nodiscard]] std::string explain() const override {
+    return explain_as("recorded as a graph for each device");
+  }
+
+ private:
+  /// Records the calls in graphs of the first `count` members, within the captures of the others.
+  void record(TeamContext& context, const std::vector<Stream>& streams, std::size_t count) {
+    if (count == 0) return record_calls(context, streams);
+    Graph graph = Graph::capture(streams[count - 1], [&] { record(context, streams, count - 1); });
+    graphs_.push_back(std::move(graph));
+  }
+  void record_calls(TeamContext& context, const std::vector<Stream>& streams) {
+    std::vector<std::uint64_t> captures;
+    for (const Stream& stream : streams)
+      captures.push_back(context.runtime().backend().capture_id(StreamAccess::ref(stream)));
+    const collectives::BoundCallsScope binding(context, std::move(captures));
+    (*kept())();
+    keep_in_graphs(context.runtime(), streams, kept());
+  }
+  void run(StreamList streams) override {
+    TeamContext& context = this->context().require_own_process();
+    const std::lock_guard lock(context.team().calls().mutex());
+    queues_.clear();
+    for (const Stream& stream : streams) queues_.push_back(StreamAccess::ref(stream));
+    const watching::CallRange range([this] { return watched(queues_); });
+    launch_graphs(context, queues_, [&] {
+      for (std::size_t local = 0; local < streams.size(); ++local) graphs_[local].launch(streams[local]);
+    });
+  }
+
+  std::vector<Graph> graphs_;               ///< of local members
+  std::vector<backend::StreamRef> queues_;  ///< of the latest launch
+};
+
+/// Makes the calls anew with each launch.
+class RepeatedCalls final : public CallsApart {
+ public:
+  using CallsApart::CallsApart;
+
+  [[nodiscard]] std::string explain() const override { return explain_as("made anew by each launch"); }
+
+ private:
+  void run(StreamList streams) override {
+    TeamContext& context = this->context().require_own_process();
+    transport::team::Team& team = context.team();
+    const collectives::BoundCallsScope binding(context);
+    try {
+      const CurrentStreams current(streams);
+      (*kept())();
     } catch (...) {
       const backend::Escaped escaped = backend::Escaped::current();
       // What is refused before anything is made is so on all ranks. For all else they wait.
@@ -227,34 +337,32 @@ class RepeatedCalls final : public BoundCalls {
           escaped.code == ErrorCode::unsupported || escaped.code == ErrorCode::invalid_argument;
       const bool is_waited_for = !is_refused || binding.has_made_calls();
       if (is_waited_for && !team.abort().is_set()) team.abort().fail("cannot make its bound calls", escaped);
-      try {
-        come_back();  // some calls may have been made
-      } catch (const std::exception&) {
-        // A stream that takes nothing more has failed, and with it what it has taken.
-      }
       throw;
     }
     learn_summary();
   }
-
-  [[nodiscard]] std::string explain() const override { return explain_as("made anew by each launch"); }
-
- private:
-  std::vector<Stream> streams_;  ///< one of each local member's device
 };
 
-std::unique_ptr<PersistentCollective::Impl> bind(TeamContext& context, std::function<void()> calls) {
+/// Returns true if the graphs of the local members' calls may be launched one after another.
+bool may_launch_in_turn(TeamContext& context) {
+  return context.launcher().launching() == transport::Launching::from_one_thread;
+}
+
+std::unique_ptr<PersistentCollective::Impl> bind_calls(TeamContext& context, std::function<void()> calls,
+                                                       const PersistentOptions& options) {
   if (context.require_own_process().team().membership().spans_hosts())
-    return std::make_unique<RepeatedCalls>(context, std::move(calls));
-  return std::make_unique<RecordedCalls>(context, std::move(calls));
+    return std::make_unique<RepeatedCalls>(context, std::move(calls), options);
+  if (options.graph_per_device && context.devices().size() > 1 && may_launch_in_turn(context))
+    return std::make_unique<GraphPerDevice>(context, std::move(calls), options);
+  return std::make_unique<OneGraph>(context, std::move(calls), options);
 }
 
 }  // namespace
 
-PersistentCollective Communicator::persistent(std::function<void()> calls) {
+PersistentCollective Communicator::persistent(std::function<void()> calls, const PersistentOptions& options) {
   if (calls == nullptr)
     throw Error(ErrorCode::invalid_argument, "Communicator::persistent: calls is empty, expected a function");
-  return PersistentCollective(bind(*impl().context, std::move(calls)));
+  return PersistentCollective(bind_calls(*impl().context, std::move(calls), options));
 }
 
 void PersistentCollective::rebind(Communicator& communicator) {
@@ -264,7 +372,7 @@ void PersistentCollective::rebind(Communicator& communicator) {
                 "PersistentCollective::rebind: this is a collective of one process, expected calls of a "
                 "communicator");
   }
-  impl_ = bind(CommunicatorAccess::context(communicator), std::move(calls));
+  impl_ = bind_calls(CommunicatorAccess::context(communicator), std::move(calls), impl_->options());
 }
 
 }  // namespace tutti

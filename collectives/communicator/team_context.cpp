@@ -96,7 +96,7 @@ transport::Plan TeamContext::make_plan(const Request& request, std::size_t root)
 }
 
 std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& request, std::size_t root) {
-  const bool is_captured = launcher_.captured().has_value();
+  const bool is_captured = launcher_.is_captured();
   const bool is_connected = capabilities_.nccl != nullptr && capabilities_.nccl->is_connected();
   key_.clear();
   key_.add(static_cast<std::uint64_t>(request.collective) | static_cast<std::uint64_t>(is_captured) << 8U |

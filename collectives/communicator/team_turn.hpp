@@ -62,7 +62,7 @@ class TeamTurn {
   TeamTurn(TeamContext& context, std::string_view name, StreamList streams);
   virtual ~TeamTurn();
 
-  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().captured().has_value(); }
+  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().is_captured(); }
   [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
   [[nodiscard]] static std::byte* address_of(const Tensor& tensor) {
     return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
@@ -72,10 +72,11 @@ class TeamTurn {
   /// local)` for each tensor that is used on a local member's stream.
   template <class VisitAll>
   void keep_memory(const VisitAll& visit_all) const {
-    if (const auto capture = context_.launcher().captured()) {
-      auto tensors = std::make_shared<std::vector<Tensor>>();
+    if (is_captured()) {
+      const auto tensors = std::make_shared<std::vector<Tensor>>();
       visit_all([&](const Tensor& tensor, std::size_t) { tensors->push_back(tensor); });
-      runtime().part<GraphCaptures>().retain(*capture, std::move(tensors));
+      for (const backend::StreamRef stream : context_.launcher().captured())
+        runtime().part<GraphCaptures>().retain(stream, tensors);
       return;
     }
     visit_all([&](const Tensor& tensor, std::size_t local) {

@@ -64,6 +64,12 @@ class BoundCollective final : public PersistentCollective::Impl {
     runtime_.backend().launch_graph(graph_, home);
   }
 
+  void launch_on(StreamList) override {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "PersistentCollective::launch: streams: this is a collective of one process, expected one stream");
+  }
+
   [[nodiscard]] int home_device() const noexcept override {
     return plan_->lane_devices.empty() ? 0 : plan_->lane_devices[plan_->home_lane];
   }
@@ -148,6 +154,9 @@ void PersistentCollective::launch(const Stream& stream) {
             stream.device(), home_device()));
   }
   impl_->launch(stream);
+}
+void PersistentCollective::launch(StreamList streams) {
+  impl_->launch_on(streams);
 }
 void PersistentCollective::launch() {
   impl_->launch(current_stream(home_device()));

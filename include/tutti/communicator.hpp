@@ -276,9 +276,10 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Error(unsupported) for calls that cannot be captured. Cost: that of a capture. On GPUs, a launch is one
   /// launch of a graph. With several local members, each device's next call of another kind waits for one
   /// more event, and a launch begins when the previous one has ended on all devices: for a single call of 1
-  /// to 4 MiB that costs 3 to 18 µs (measured on 2x H100). In that case bind many calls, or make the call
-  /// directly.
-  [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
+  /// to 4 MiB that costs 3 to 18 µs (measured on 2x H100). In that case bind many calls, or record a graph
+  /// for each device (`PersistentOptions`).
+  [[nodiscard]] PersistentCollective persistent(std::function<void()> calls,
+                                                const PersistentOptions& options = {});
 
   /// Makes symmetric memory (`tutti/symmetric.hpp`): a tensor of these sizes and this element type on each
   /// member, at once, which kernels of the program's own may read and write on all members. Collective: all

@@ -14,6 +14,17 @@ namespace tutti {
 
 class Communicator;
 
+/// Options of calls of a communicator that are bound.
+struct PersistentOptions {
+  /// Records a graph for each local member, in place of one graph that spans their devices. Then a launch on
+  /// streams of all members (`PersistentCollective::launch(StreamList)`) does not make one device wait for
+  /// another, except where the calls do. Work that the function does besides the calls must not order
+  /// streams of different devices, as copies between them do. Is ignored where a process has one local
+  /// member, between hosts, and where one thread cannot launch on several devices in turn
+  /// (`CUDA_LAUNCH_BLOCKING`).
+  bool graph_per_device = false;
+};
+
 /// A persistent collective, as in MPI-4: it is bound to its buffers once and launched many times. It is one
 /// instantiated graph that spans the devices. `Communicator::persistent` binds calls of a communicator in the
 /// same way; between hosts, each launch makes the calls anew.
@@ -41,6 +52,11 @@ class TUTTI_EXPORT PersistentCollective {
   /// otherwise. Cost on GPUs: launches of 1 KiB, one after another, take 2.6 to 3.7 µs each from end to end
   /// (2, 4 and 8x H200).
   void launch(const Stream& stream);
+  /// Enqueues one run of a communicator's calls on a stream for each local member, in their order, each of
+  /// its device: each member's part of the calls runs after the work queued on its stream before, and before
+  /// later work there. Without `PersistentOptions::graph_per_device` all streams wait for one another. Throws
+  /// Error(invalid_argument) for other streams, and for collectives of one process.
+  void launch(StreamList streams);
   /// Enqueues one run on the current stream of `home_device()`.
   void launch();
   /// Binds calls of a communicator again, after that has ended: runs the function that

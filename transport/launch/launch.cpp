@@ -195,11 +195,11 @@ void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, team:
 
 void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
                     std::span<const detail::IntrusivePtr<Storage>> temporaries, const TeamBinding& team) {
-  const auto capture = team.launcher.captured();
-  if (capture && !temporaries.empty()) {
-    runtime.part<GraphCaptures>().retain(
-        *capture,
-        std::make_shared<std::vector<detail::IntrusivePtr<Storage>>>(temporaries.begin(), temporaries.end()));
+  if (team.launcher.is_captured() && !temporaries.empty()) {
+    const auto kept =
+        std::make_shared<std::vector<detail::IntrusivePtr<Storage>>>(temporaries.begin(), temporaries.end());
+    for (const backend::StreamRef stream : team.launcher.captured())
+      runtime.part<GraphCaptures>().retain(stream, kept);
   }
   bind_temporaries(operands, temporaries);
   PlanLauncher(runtime, plan, operands, &team).run();

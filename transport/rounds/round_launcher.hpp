@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -73,9 +72,10 @@ class RoundLauncher {
   /// Returns true if graphs may hold work of its calls, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
   [[nodiscard]] Launching launching() const noexcept { return launching_; }
-  /// Returns a stream of the capture that the call belongs to, if any.
-  [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {
-    return is_captured_ ? std::optional(capture_.origin()) : std::nullopt;
+  [[nodiscard]] bool is_captured() const noexcept { return is_captured_; }
+  /// Returns a stream of each graph that the call is captured into, none if it is not captured.
+  [[nodiscard]] std::span<const backend::StreamRef> captured() const noexcept {
+    return is_captured_ ? capture_.origins() : std::span<const backend::StreamRef>();
   }
 
  private:

@@ -35,6 +35,7 @@ struct PersistentShape {
   int ranks;
   int members_per_rank;
   int hosts;
+  bool graph_per_device = false;
 };
 
 class PersistentCalls : public testing::TestWithParam<PersistentShape> {};
@@ -58,28 +59,38 @@ TEST_P(PersistentCalls, AreMadeByEachLaunch) {
         all.push_back(zeros({count * communicator.member_count()}, {.device = device}));
         synchronize(device);
       }
-      PersistentCollective step = communicator.persistent([&communicator, values, sums, all] {
-        communicator.all_reduce(values, sums, ReduceOp::sum);
-        communicator.all_gather(sums, all);
-      });
+      PersistentCollective step = communicator.persistent(
+          [&communicator, values, sums, all] {
+            communicator.all_reduce(values, sums, ReduceOp::sum);
+            communicator.all_gather(sums, all);
+          },
+          {.graph_per_device = shape.graph_per_device});
       EXPECT_EQ(step.home_device(), communicator.devices().front().index());
       EXPECT_EQ(sums.back().to_vector<float>().back(), 0) << "nothing has run";
       const Stream stream(step.home_device());
       for (int round = 1; round <= 5; ++round) {
-        // Every member's stream follows the one that is launched on, and goes before it.
+        std::vector<Stream> streams;
         for (std::size_t i = 0; i < values.size(); ++i) {
-          const StreamGuard guard(Stream(communicator.devices()[i]));
+          const StreamGuard guard(streams.emplace_back(communicator.devices()[i]));
           values[i].fill_(round * (communicator.first_member() + static_cast<int>(i) + 1));
-          stream.wait_stream(current_stream(communicator.devices()[i]));
         }
-        step.launch(stream);
-        stream.synchronize();
+        if (round % 2 == 0) {
+          step.launch(streams);
+          for (const Stream& each : streams) each.synchronize();
+        } else {
+          for (const Stream& each : streams) stream.wait_stream(each);
+          step.launch(stream);
+          stream.synchronize();
+        }
         const auto members = communicator.member_count();
         const float expected = static_cast<float>(round * members * (members + 1) / 2);
         EXPECT_EQ(sums.front().to_vector<float>(), Floats(static_cast<std::size_t>(count), expected));
         EXPECT_EQ(all.back().to_vector<float>(), Floats(static_cast<std::size_t>(count * members), expected));
       }
-      EXPECT_NE(step.explain().find(shape.hosts > 1 ? "made anew" : "one graph"), std::string::npos);
+      const char* const how = shape.hosts > 1          ? "made anew"
+                              : shape.graph_per_device ? "a graph for each device"
+                                                       : "one graph";
+      EXPECT_NE(step.explain().find(how), std::string::npos) << step.explain();
       EXPECT_FALSE(step.summary().transport.empty());
       step.launch();
       communicator.barrier();  // which follows the launch
@@ -90,10 +101,11 @@ TEST_P(PersistentCalls, AreMadeByEachLaunch) {
 INSTANTIATE_TEST_SUITE_P(Shapes, PersistentCalls,
                          testing::Values(PersistentShape{1, 2, 1}, PersistentShape{2, 1, 1},
                                          PersistentShape{2, 2, 1}, PersistentShape{3, 1, 1},
-                                         PersistentShape{3, 1, 2}),
+                                         PersistentShape{3, 1, 2}, PersistentShape{1, 2, 1, true},
+                                         PersistentShape{2, 2, 1, true}),
                          [](const auto& shape) {
-                           return fmt::format("{}x{}on{}", shape.param.ranks, shape.param.members_per_rank,
-                                              shape.param.hosts);
+                           return fmt::format("{}x{}on{}{}", shape.param.ranks, shape.param.members_per_rank,
+                                              shape.param.hosts, shape.param.graph_per_device ? "apart" : "");
                          });
 
 /// Without waits of the host between them, and on streams that are not ordered otherwise.
@@ -163,6 +175,38 @@ TEST(PersistentCallsOfOneProcess, AreCapturedAndEndWithTheirCommunicator) {
     EXPECT_EQ(values.back().to_vector<float>(), Floats(100, members * members));
     communicator.abort("enough");
     EXPECT_TRUE(refuses([&] { bound.launch(stream); }, ErrorCode::aborted, {"enough"}));
+  });
+}
+
+/// The program captures a graph for each device, and launches them as it likes.
+TEST(PersistentCallsOfOneProcess, MayBePartsOfSeveralGraphs) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    if (device_count() < 2) return;  // on a machine with few GPUs
+    Communicator communicator({.devices = {Device(0), Device(1)}});
+    const std::vector<Stream> streams{Stream(0), Stream(1)};
+    std::optional<Graph> second;
+    std::optional<Graph> first;
+    const std::vector<Tensor> values{full({1000}, 1, {.device = 0}), full({1000}, 2, {.device = 1})};
+    {
+      const std::vector<Tensor> between{zeros({1000}, {.device = 0}), zeros({1000}, {.device = 1})};
+      for (const int device : {0, 1}) synchronize(device);
+      first.emplace(Graph::capture(streams[0], [&] {
+        second.emplace(Graph::capture(streams[1], [&] {
+          for (int i = 0; i < 3; ++i) {
+            communicator.all_reduce(values, between, ReduceOp::sum, streams);
+            communicator.all_reduce(between, values, ReduceOp::avg, streams);
+          }
+        }));
+      }));
+    }
+    EXPECT_EQ(values[0].to_vector<float>(), Floats(1000, 1)) << "nothing has run";
+    for (int launch = 0; launch < 2; ++launch) {
+      first->launch(streams[0]);
+      second->launch(streams[1]);
+    }
+    for (const int device : {0, 1}) synchronize(device);
+    EXPECT_EQ(values[0].to_vector<float>(), Floats(1000, 3 * 32));
+    EXPECT_EQ(values[1].to_vector<float>(), Floats(1000, 3 * 32));
   });
 }
 
@@ -286,6 +330,12 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
                           {"PersistentCollective::launch: stream is a stream of device 1, expected one of "
                            "device 0"}));
     }
+    EXPECT_TRUE(
+        refuses([&] { bound.launch(StreamList{}); }, ErrorCode::invalid_argument,
+                {"PersistentCollective::launch: streams is empty, expected one per local member, 1"}));
+    PersistentCollective of_one_process = persistent_broadcast(tensor, {tensor});
+    EXPECT_TRUE(refuses([&] { of_one_process.launch(StreamList{apart}); }, ErrorCode::invalid_argument,
+                        {"PersistentCollective::launch: streams", "expected one stream"}));
     bound.launch();
     EXPECT_EQ(tensor.to_vector<float>(), Floats(8, 1));
   });

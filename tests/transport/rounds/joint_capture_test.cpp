@@ -94,6 +94,9 @@ class JointCaptures : public testing::Test {
     capture_.end();
   }
 
+  /// Returns the stream to which others return.
+  [[nodiscard]] StreamRef returned_to() const { return capture_.origins().front(); }
+
   CapturingBackend* const backend_ = new CapturingBackend;  // the runtime's
   Runtime runtime_{std::unique_ptr<backend::Backend>(backend_), nullptr};
   CapturingBackend& machine_ = *backend_;
@@ -114,7 +117,7 @@ TEST_F(JointCaptures, BringStreamsInAndBack) {
   for (const StreamRef origin : {first_, second_}) {
     machine_.start(origin);
     call({first_, second_});
-    EXPECT_EQ(capture_.origin(), origin);
+    EXPECT_EQ(returned_to(), origin);
     call({first_, second_});
     EXPECT_TRUE(machine_.finish(origin));
     EXPECT_TRUE(capture_.has_captured());
@@ -128,7 +131,7 @@ TEST_F(JointCaptures, MayBeginAheadOfTheCall) {
   ASSERT_TRUE(capture_.begin(Streams{first_, third}));
   EXPECT_NE(machine_.capture_id(third), 0U);
   call({first_, third});
-  EXPECT_EQ(capture_.origin(), first_);
+  EXPECT_EQ(returned_to(), first_);
   EXPECT_TRUE(machine_.follows(third, second_));
   EXPECT_TRUE(machine_.finish(first_));
 }
@@ -163,7 +166,7 @@ TEST_F(JointCaptures, FollowTheCallBeforeOnOtherStreams) {
   machine_.enqueue(third);
   machine_.enqueue(second_);
   capture_.end();
-  EXPECT_EQ(capture_.origin(), third);
+  EXPECT_EQ(returned_to(), third);
   EXPECT_TRUE(machine_.follows(third, second_));
   runtime_.part<tutti::Streams>().order(third, first_);
   EXPECT_TRUE(machine_.finish(first_));
@@ -183,20 +186,57 @@ TEST_F(JointCaptures, StartAnewWithEachCapture) {
   EXPECT_TRUE(machine_.finish(first_));
   machine_.start(second_);
   call({second_, first_});
-  EXPECT_EQ(capture_.origin(), second_);
+  EXPECT_EQ(returned_to(), second_);
   EXPECT_TRUE(machine_.finish(second_));
 }
 
-TEST_F(JointCaptures, AreOfOneGraph) {
+TEST_F(JointCaptures, LeaveStreamsToTheirGraphs) {
+  machine_.start(first_);
+  machine_.start(second_);
+  for (int i = 0; i < 2; ++i) call({first_, second_});
+  EXPECT_EQ(capture_.origins().size(), 2U);
+  EXPECT_FALSE(machine_.follows(first_, second_));
+  EXPECT_FALSE(machine_.follows(second_, first_));
+  EXPECT_TRUE(machine_.finish(first_));
+  machine_.start(first_);
+  EXPECT_NE(machine_.capture_id(second_), 0U);
+  call({first_, second_});
+  EXPECT_TRUE(machine_.finish(first_));
+  EXPECT_TRUE(machine_.finish(second_));
+  machine_.start(first_);
+  call({first_, second_});
+  EXPECT_EQ(capture_.origins().size(), 1U);
+  EXPECT_TRUE(machine_.finish(first_));
+}
+
+TEST_F(JointCaptures, AreOfOneGraphWhereStreamsAreToJoin) {
+  const StreamRef third = stream(3, 2);
   machine_.start(first_);
   machine_.start(second_);
   EXPECT_TRUE(test::refuses(
-      [this] {
-        static_cast<void>(capture_.begin(Streams{first_, second_}));
+      [&] {
+        static_cast<void>(capture_.begin(Streams{first_, second_, third}));
       },
-      ErrorCode::unsupported, {"members 0 and 1", "different graphs"}));
+      ErrorCode::unsupported, {"members 0 and 1", "different graphs", "that of 2 is not"}));
   EXPECT_TRUE(machine_.finish(first_));
   EXPECT_TRUE(machine_.finish(second_));
+}
+
+TEST_F(JointCaptures, LeaveNoGraphOpenForAnother) {
+  const StreamRef third = stream(3, 1);
+  machine_.start(first_);
+  machine_.start(second_);
+  call({first_, second_});
+  machine_.start(third);
+  EXPECT_TRUE(test::refuses(
+      [&] {
+        static_cast<void>(capture_.begin(Streams{first_, third}));
+      },
+      ErrorCode::unsupported, {"another graph", "still being captured"}));
+  EXPECT_TRUE(machine_.finish(second_));
+  call({first_, third});
+  EXPECT_TRUE(machine_.finish(first_));
+  EXPECT_TRUE(machine_.finish(third));
 }
 
 TEST_F(JointCaptures, HaveNoDefaultStream) {
