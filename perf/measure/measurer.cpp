@@ -8,7 +8,7 @@
 #include "tutti/stream.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -26,6 +26,21 @@ std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers, const Optio
                                 : std::max(operations_per_graph, buffers.calls().size());
   for (std::size_t index = 0; index < count; ++index) calls.push_back(&buffers.call(index));
   return calls;
+}
+
+/// Returns the current streams of the call's devices.
+std::vector<Stream> streams_of(const BufferSets& buffers) {
+  std::vector<Stream> streams;
+  for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
+  return streams;
+}
+
+/// Captures `work` as a graph of each of the first `count` streams, as programs do with NCCL's calls.
+void capture_each(const std::vector<Stream>& streams, std::size_t count, std::vector<Graph>& graphs,
+                  const std::function<void()>& work) {
+  if (count == 0) return work();
+  Graph graph = Graph::capture(streams[count - 1], [&] { capture_each(streams, count - 1, graphs, work); });
+  graphs.push_back(std::move(graph));
 }
 
 }  // namespace
@@ -101,38 +116,43 @@ void Measurer::make_first_calls(const Operation& operation, const Case& what,
 Measurement Measurer::bound(const Operation& operation, const Case& what, const BufferSets& buffers,
                             Row& row) const {
   if (operation.needs_communicator()) make_first_calls(operation, what, buffers);
+  std::vector<Stream> streams;  // none: the current stream of the call's home
+  if (operation.needs_communicator()) streams = streams_of(buffers);
   std::vector<PersistentCollective> bound;
   for (const Call& call : buffers.calls())
     session_.call([&] { bound.push_back(operation.bind(call, what)); });
   row.transport = bound.front().summary().transport;
   row.algorithm = bound.front().summary().algorithm;
-  return measure_and_check(
-      launcher_of_calls([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers),
-      buffers);
+  const auto launch = [&](std::size_t index) {
+    PersistentCollective& call = bound[index % bound.size()];
+    streams.empty() ? call.launch() : call.launch(streams);
+  };
+  return measure_and_check(launcher_of_calls(launch, buffers), buffers);
 }
 
 Measurement Measurer::replayed(const Operation& operation, const Case& what, const BufferSets& buffers,
                                Row& row) const {
   make_first_calls(operation, what, buffers);
-  std::vector<Stream> streams;
-  for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
-  const Stream& stream = streams.front();
+  const std::vector<Stream> streams = streams_of(buffers);
   const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
   const auto capture = [&](std::span<const Call* const> captured) {
-    std::optional<Graph> graph;
+    std::vector<Graph> graphs;
     session_.call([&] {
-      graph = Graph::capture(streams, [&] {
+      capture_each(streams, streams.size(), graphs, [&] {
         for (const Call* const call : captured) operation.run(*call, what);
       });
     });
-    return *std::move(graph);
+    return graphs;
   };
-  const Graph graph = capture(calls);
-  const Graph one = capture(std::span(calls).first(1));
+  const std::vector<Graph> all = capture(calls);
+  const std::vector<Graph> one = capture(std::span(calls).first(1));
   note_last_plan(operation, row);
   row.algorithm += ", replayed";
-  Launcher how = launcher([&](std::size_t) { graph.launch(stream); }, buffers);
-  how.launch_one = [&] { session_.call([&] { one.launch(stream); }); };
+  const auto launch = [&streams](const std::vector<Graph>& graphs) {
+    for (std::size_t local = 0; local < graphs.size(); ++local) graphs[local].launch(streams[local]);
+  };
+  Launcher how = launcher([&](std::size_t) { launch(all); }, buffers);
+  how.launch_one = [&] { session_.call([&] { launch(one); }); };
   how.operations_per_launch = calls.size();
   how.rotation = 1;
   return measure_and_check(how, buffers);
