@@ -166,15 +166,27 @@ transport::MessageShape LinkCall::find_shape() const {
 
 std::shared_ptr<const transport::Plan> LinkCall::find_plan() {
   const transport::MessageShape shape = find_shape();
-  if (transport::may_be_a_round(shape, context_.capabilities())) {
+  // Copies between devices make the streams wait for one another, which those of different graphs cannot.
+  const bool avoids_copies = context_.launcher().captured().size() > 1 && has_copies_between_members();
+  if (transport::may_be_a_round(shape, context_.capabilities(), avoids_copies)) {
     std::shared_ptr<const transport::Plan> plan = context_.plan_for(inside_);
     const transport::team::RoundPlan& rounds = *transport::rounds_of(*plan);
     bind();
-    if (transport::are_better_than_copies(rounds) &&
+    if ((avoids_copies || transport::are_better_than_copies(rounds)) &&
         context_.launcher().may_expose(rounds, operands_.addresses))
       return plan;
   }
+  if (avoids_copies) {
+    arguments_.unsupported(
+        "messages between members of this process: their streams are being captured into different graphs, "
+        "expected one graph");
+  }
   return context_.messages().plan_for(shape);
+}
+
+bool LinkCall::has_copies_between_members() const {
+  return std::ranges::any_of(
+      inside_, [](const transport::InsideMessage& message) { return message.sender != message.receiver; });
 }
 
 void LinkCall::bind() {

@@ -57,6 +57,7 @@ class LinkCall final : public TeamTurn {
   /// Returns the shape of the messages that have been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
+  [[nodiscard]] bool has_copies_between_members() const;
   /// Launches the messages. `number` is the batch's number on the links; 0: there is none.
   void enqueue(std::uint64_t number);
   /// Binds the operands of a round.

@@ -35,12 +35,17 @@ std::vector<Stream> streams_of(const BufferSets& buffers) {
   return streams;
 }
 
-/// Captures `work` as a graph of each of the first `count` streams, as programs do with NCCL's calls.
-void capture_each(const std::vector<Stream>& streams, std::size_t count, std::vector<Graph>& graphs,
-                  const std::function<void()>& work) {
-  if (count == 0) return work();
-  Graph graph = Graph::capture(streams[count - 1], [&] { capture_each(streams, count - 1, graphs, work); });
-  graphs.push_back(std::move(graph));
+/// Captures `work` in a graph for each of the streams, as programs do with NCCL's calls.
+std::vector<Graph> capture_each(std::span<const Stream> streams, const std::function<void()>& work) {
+  std::vector<Graph> graphs;
+  if (streams.empty()) {
+    work();
+    return graphs;
+  }
+  Graph last =
+      Graph::capture(streams.back(), [&] { graphs = capture_each(streams.first(streams.size() - 1), work); });
+  graphs.push_back(std::move(last));
+  return graphs;
 }
 
 }  // namespace
@@ -138,9 +143,14 @@ Measurement Measurer::replayed(const Operation& operation, const Case& what, con
   const auto capture = [&](std::span<const Call* const> captured) {
     std::vector<Graph> graphs;
     session_.call([&] {
-      capture_each(streams, streams.size(), graphs, [&] {
+      const auto work = [&] {
         for (const Call* const call : captured) operation.run(*call, what);
-      });
+      };
+      if (operation.goes_around()) {  // messages inside a process join its streams
+        graphs.push_back(Graph::capture(streams, work));
+      } else {
+        graphs = capture_each(streams, work);
+      }
     });
     return graphs;
   };

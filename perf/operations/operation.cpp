@@ -113,7 +113,7 @@ Lists Operation::run_returning(const Call& call, const Case& what) const {
 PersistentCollective Operation::bind(const Call& call, const Case& what) const {
   if (needs_communicator_)
     return what.members.communicator->persistent([this, call, what] { run(call, what); },
-                                                 {.graph_per_device = true});
+                                                 {.graph_per_device = !goes_around()});
   if (row_.bind == nullptr)
     throw Error(ErrorCode::unsupported, fmt::format("{} has no persistent form", name()));
   return row_.bind(call, what);

@@ -33,8 +33,10 @@ void require_possible(const Problem& problem, const team::TeamCapabilities& team
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamCapabilities& team,
                                   TransportKind wished) noexcept;
 /// Returns true if a batch may be a round of the team, provided that this turns out better than copies, and
-/// that members can expose its memory (`RoundLauncher::may_expose`).
-[[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamCapabilities& team) noexcept;
+/// that members can expose its memory (`RoundLauncher::may_expose`). If it `avoids_copies`, whatever is
+/// better.
+[[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamCapabilities& team,
+                                  bool avoids_copies) noexcept;
 /// Returns the plan of such a batch, which is the problem's flows.
 [[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamCapabilities& team);
 [[nodiscard]] bool are_better_than_copies(const team::RoundPlan& rounds) noexcept;

@@ -129,9 +129,9 @@ MessageRoute select(const MessageShape& messages, const TeamCapabilities& team,
   return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
 }
 
-bool may_be_a_round(const MessageShape& messages, const TeamCapabilities& team) noexcept {
+bool may_be_a_round(const MessageShape& messages, const TeamCapabilities& team, bool avoids_copies) noexcept {
   // Windows in memory of devices are the sign that these reach one another. Copies hold no multiprocessors.
-  return messages.is_among_all && messages.inside.largest <= inside_rounds_to &&
+  return messages.is_among_all && (avoids_copies || messages.inside.largest <= inside_rounds_to) &&
          team.windows == TransportKind::p2p && team.most_multiprocessors == backend::all_multiprocessors;
 }
 

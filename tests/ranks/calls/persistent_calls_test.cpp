@@ -210,6 +210,28 @@ TEST(PersistentCallsOfOneProcess, MayBePartsOfSeveralGraphs) {
   });
 }
 
+/// Messages inside the process go by kernels of their members then, of any size.
+TEST(PersistentCallsOfOneProcess, HaveMessagesInSeveralGraphs) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    if (device_count() < 2) return;  // on a machine with few GPUs
+    Communicator communicator({.devices = {Device(0), Device(1)}});
+    for (const std::int64_t count : {std::int64_t{100}, std::int64_t{3'000'000}}) {
+      const std::vector<Tensor> values{full({count}, 1, {.device = 0}), full({count}, 2, {.device = 1})};
+      const std::vector<Tensor> results{zeros({count}, {.device = 0}), zeros({count}, {.device = 1})};
+      for (const int device : {0, 1}) synchronize(device);
+      const std::vector<Message> messages{Message::send(values[0], 1), Message::recv(results[1], 0),
+                                          Message::send(values[1], 0), Message::recv(results[0], 1)};
+      PersistentCollective bound = communicator.persistent(
+          [&communicator, messages] { communicator.batch_send_recv(messages); }, {.graph_per_device = true});
+      const std::vector<Stream> streams{Stream(0), Stream(1)};
+      for (int launch = 0; launch < 3; ++launch) bound.launch(streams);
+      for (const Stream& stream : streams) stream.synchronize();
+      EXPECT_EQ(results[0].to_vector<float>(), Floats(static_cast<std::size_t>(count), 2));
+      EXPECT_EQ(results[1].to_vector<float>(), Floats(static_cast<std::size_t>(count), 1));
+    }
+  });
+}
+
 TEST(PersistentCallsOfOneProcess, GoOnStreamsThatHaveJoinedWhatIsRecorded) {
   expect_all_right(1, [](Exchange& /*exchange*/) {
     Communicator communicator({.devices = {Device(0)}});
