@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
-#include "collectives/nccl_api/errors.hpp"
 #include "collectives/nccl_api/group.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/types.hpp"

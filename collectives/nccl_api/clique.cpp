@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/clique.hpp"
 
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
+#include "collectives/nccl_api/base/settings.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/issue.hpp"
-#include "collectives/nccl_api/settings.hpp"
 
 #include <algorithm>
 #include <chrono>

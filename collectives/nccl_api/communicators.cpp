@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
-#include "collectives/nccl_api/errors.hpp"
 #include "collectives/nccl_api/group.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/joining.hpp"
-#include "collectives/nccl_api/meeting_host.hpp"
+#include "collectives/nccl_api/meeting/meeting_host.hpp"
 #include "tutti/device.hpp"
 
 #include <cstdlib>

@@ -2,7 +2,7 @@
 #include "collectives/nccl_api/handle.hpp"
 
 #include "base/hash.hpp"
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 
 #include <fmt/format.h>
 

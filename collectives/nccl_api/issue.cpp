@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/issue.hpp"
 
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/operands.hpp"
 #include "collectives/nccl_api/stand_ins.hpp"

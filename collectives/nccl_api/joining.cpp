@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/joining.hpp"
 
+#include "collectives/nccl_api/base/errors.hpp"
+#include "collectives/nccl_api/base/settings.hpp"
 #include "collectives/nccl_api/clique.hpp"
-#include "collectives/nccl_api/errors.hpp"
 #include "collectives/nccl_api/handle.hpp"
-#include "collectives/nccl_api/meeting.hpp"
-#include "collectives/nccl_api/meeting_host.hpp"
-#include "collectives/nccl_api/settings.hpp"
+#include "collectives/nccl_api/meeting/meeting.hpp"
+#include "collectives/nccl_api/meeting/meeting_host.hpp"
 #include "os/thread.hpp"
 #include "tutti/tensor.hpp"
 

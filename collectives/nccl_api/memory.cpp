@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "tutti/device.hpp"
 #include "tutti/registered_memory.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/types.hpp"
 

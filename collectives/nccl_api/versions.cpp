@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 #include "transport/nccl/library_paths.hpp"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are the interface's

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/held_meeting.hpp"
+#include "collectives/nccl_api/meeting/held_meeting.hpp"
 
 #include "base/ranks_in_words.hpp"
 

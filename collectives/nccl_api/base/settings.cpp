@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/settings.hpp"
+#include "collectives/nccl_api/base/settings.hpp"
 
 #include "settings/environment.hpp"
 #include "tutti/error.hpp"

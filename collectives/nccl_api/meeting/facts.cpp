@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/hash.hpp"
-#include "collectives/nccl_api/meeting_protocol.hpp"
+#include "collectives/nccl_api/meeting/meeting_protocol.hpp"
 #include "os/shared_memory.hpp"
 #include "settings/environment.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/meeting_host.hpp"
+#include "collectives/nccl_api/meeting/meeting_host.hpp"
 
-#include "collectives/nccl_api/errors.hpp"
-#include "collectives/nccl_api/held_meeting.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
+#include "collectives/nccl_api/meeting/held_meeting.hpp"
 #include "settings/log.hpp"
 #include "tutti/error.hpp"
 

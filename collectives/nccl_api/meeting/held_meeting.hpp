@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/nccl_api/meeting_protocol.hpp"
+#include "collectives/nccl_api/meeting/meeting_protocol.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl_api/meeting.hpp"
+#include "collectives/nccl_api/meeting/meeting.hpp"
 
 #include "base/hash.hpp"
-#include "collectives/nccl_api/errors.hpp"
+#include "collectives/nccl_api/base/errors.hpp"
 #include "settings/environment.hpp"
 #include "tutti/error.hpp"
 
