@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/forwarding.hpp"
 #include "collectives/nccl_api/group.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/types.hpp"
@@ -65,14 +66,6 @@ class Caller {
   Call call_{};
 };
 
-/// Calls `work`; an error inside a group fails the group.
-template <class Work>
-ncclResult_t called(const char* function, Work&& work) noexcept {
-  const ncclResult_t result = guarded(function, std::forward<Work>(work));
-  if (result != ncclSuccess) Group::of_thread().fail(result);
-  return result;
-}
-
 std::size_t bytes_of(ncclDataType_t datatype, std::size_t count) {
   return size_of(dtypes[static_cast<std::size_t>(datatype)]) * count;
 }
@@ -118,110 +111,153 @@ void gather(const char* function, const void* send, void* receive, std::size_t c
 
 using tutti::nccl_api::called;
 using tutti::nccl_api::Caller;
+using tutti::nccl_api::forwarded;
+using tutti::nccl_api::is_of_nccl;
 using tutti::nccl_api::Kind;
 
 extern "C" {
 
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclAllReduce", [&] {
-    Caller("ncclAllReduce", comm, datatype)
-        .operation(op)
-        .make(Kind::all_reduce, sendbuff, recvbuff, count, stream);
-  });
+  return called<&ncclAllReduce>(
+      "ncclAllReduce",
+      [&] {
+        Caller("ncclAllReduce", comm, datatype)
+            .operation(op)
+            .make(Kind::all_reduce, sendbuff, recvbuff, count, stream);
+      },
+      sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 ncclResult_t ncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
-                                 const ncclCollConfig_t*) {
-  return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+                                 const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+  return forwarded<&ncclAllReduceConfig>("ncclAllReduceConfig", sendbuff, recvbuff, count, datatype, op, comm,
+                                         stream, config);
 }
 
 ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                            int root, ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclBroadcast", [&] {
-    Caller("ncclBroadcast", comm, datatype)
-        .peer("root", root)
-        .make(Kind::broadcast, sendbuff, recvbuff, count, stream);
-  });
+  return called<&ncclBroadcast>(
+      "ncclBroadcast",
+      [&] {
+        Caller("ncclBroadcast", comm, datatype)
+            .peer("root", root)
+            .make(Kind::broadcast, sendbuff, recvbuff, count, stream);
+      },
+      sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 ncclResult_t ncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                                 int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t*) {
-  return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
+                                 int root, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
+  return forwarded<&ncclBroadcastConfig>("ncclBroadcastConfig", sendbuff, recvbuff, count, datatype, root,
+                                         comm, stream, config);
 }
 
 ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclReduce", [&] {
-    Caller("ncclReduce", comm, datatype)
-        .operation(op)
-        .peer("root", root)
-        .make(Kind::reduce, sendbuff, recvbuff, count, stream);
-  });
+  return called<&ncclReduce>(
+      "ncclReduce",
+      [&] {
+        Caller("ncclReduce", comm, datatype)
+            .operation(op)
+            .peer("root", root)
+            .make(Kind::reduce, sendbuff, recvbuff, count, stream);
+      },
+      sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }
 ncclResult_t ncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
-                              const ncclCollConfig_t*) {
-  return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+                              const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+  return forwarded<&ncclReduceConfig>("ncclReduceConfig", sendbuff, recvbuff, count, datatype, op, root, comm,
+                                      stream, config);
 }
 
 ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclAllGather", [&] {
-    Caller("ncclAllGather", comm, datatype).make(Kind::all_gather, sendbuff, recvbuff, sendcount, stream);
-  });
+  return called<&ncclAllGather>(
+      "ncclAllGather",
+      [&] {
+        Caller("ncclAllGather", comm, datatype).make(Kind::all_gather, sendbuff, recvbuff, sendcount, stream);
+      },
+      sendbuff, recvbuff, sendcount, datatype, comm, stream);
 }
 ncclResult_t ncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
                                  ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
-                                 const ncclCollConfig_t*) {
-  return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
+                                 const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
+  return forwarded<&ncclAllGatherConfig>("ncclAllGatherConfig", sendbuff, recvbuff, sendcount, datatype, comm,
+                                         stream, config);
 }
 
 ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t stream) {
-  return called("ncclReduceScatter", [&] {
-    Caller("ncclReduceScatter", comm, datatype)
-        .operation(op)
-        .make(Kind::reduce_scatter, sendbuff, recvbuff, recvcount, stream);
-  });
+  return called<&ncclReduceScatter>(
+      "ncclReduceScatter",
+      [&] {
+        Caller("ncclReduceScatter", comm, datatype)
+            .operation(op)
+            .make(Kind::reduce_scatter, sendbuff, recvbuff, recvcount, stream);
+      },
+      sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
 }
 ncclResult_t ncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
                                      ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                     cudaStream_t stream, const ncclCollConfig_t*) {
-  return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+                                     cudaStream_t stream, const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+  return forwarded<&ncclReduceScatterConfig>("ncclReduceScatterConfig", sendbuff, recvbuff, recvcount,
+                                             datatype, op, comm, stream, config);
 }
 
 ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                           ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclAlltoAll", [&] {
-    Caller("ncclAlltoAll", comm, datatype).make(Kind::all_to_all, sendbuff, recvbuff, count, stream);
-  });
+  return called<&ncclAlltoAll>(
+      "ncclAlltoAll",
+      [&] {
+        Caller("ncclAlltoAll", comm, datatype).make(Kind::all_to_all, sendbuff, recvbuff, count, stream);
+      },
+      sendbuff, recvbuff, count, datatype, comm, stream);
 }
 ncclResult_t ncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t*) {
-  return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
+                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
+  return forwarded<&ncclAlltoAllConfig>("ncclAlltoAllConfig", sendbuff, recvbuff, count, datatype, comm,
+                                        stream, config);
 }
 
 ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclGather", [&] {
-    tutti::nccl_api::gather("ncclGather", sendbuff, recvbuff, count, datatype, root, comm, stream);
-  });
+  return called<&ncclGather>(
+      "ncclGather",
+      [&] { tutti::nccl_api::gather("ncclGather", sendbuff, recvbuff, count, datatype, root, comm, stream); },
+      sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 ncclResult_t ncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                              int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t*) {
-  return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
+                              int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
+  return forwarded<&ncclGatherConfig>("ncclGatherConfig", sendbuff, recvbuff, count, datatype, root, comm,
+                                      stream, config);
 }
 
 ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                          int root, ncclComm_t comm, cudaStream_t stream) {
-  return called("ncclScatter", [&] {
-    tutti::nccl_api::scatter("ncclScatter", sendbuff, recvbuff, count, datatype, root, comm, stream);
-  });
+  return called<&ncclScatter>(
+      "ncclScatter",
+      [&] {
+        tutti::nccl_api::scatter("ncclScatter", sendbuff, recvbuff, count, datatype, root, comm, stream);
+      },
+      sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 ncclResult_t ncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                               int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t*) {
-  return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
+                               int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t* config) {
+  if (!is_of_nccl(comm)) return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
+  return forwarded<&ncclScatterConfig>("ncclScatterConfig", sendbuff, recvbuff, count, datatype, root, comm,
+                                       stream, config);
 }
 
 ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
@@ -230,15 +266,25 @@ ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int ro
 }
 ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return called("ncclSend", [&] {
-    Caller("ncclSend", comm, datatype).peer("peer", peer).make(Kind::send, sendbuff, nullptr, count, stream);
-  });
+  return called<&ncclSend>(
+      "ncclSend",
+      [&] {
+        Caller("ncclSend", comm, datatype)
+            .peer("peer", peer)
+            .make(Kind::send, sendbuff, nullptr, count, stream);
+      },
+      sendbuff, count, datatype, peer, comm, stream);
 }
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return called("ncclRecv", [&] {
-    Caller("ncclRecv", comm, datatype).peer("peer", peer).make(Kind::recv, nullptr, recvbuff, count, stream);
-  });
+  return called<&ncclRecv>(
+      "ncclRecv",
+      [&] {
+        Caller("ncclRecv", comm, datatype)
+            .peer("peer", peer)
+            .make(Kind::recv, nullptr, recvbuff, count, stream);
+      },
+      recvbuff, count, datatype, peer, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/forwarding.hpp"
 #include "collectives/nccl_api/group.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/joining.hpp"
 #include "collectives/nccl_api/meeting/meeting_host.hpp"
+#include "collectives/nccl_api/nccl_joining.hpp"
 #include "tutti/device.hpp"
 
 #include <cstdlib>
@@ -39,8 +41,13 @@ ncclResult_t init_rank(const char* function, ncclComm_t* comm, int ranks, const 
     *comm = nullptr;
     require_config(function, config);
     require_ranks(function, ranks, rank);
-    Group::of_thread().add(Joining{
-        .result = comm, .address = meeting_of(id), .ranks = ranks, .rank = rank, .device = current_device()});
+    Group::of_thread().add(Joining{.result = comm,
+                                   .address = meeting_of(id),
+                                   .ranks = ranks,
+                                   .rank = rank,
+                                   .device = current_device(),
+                                   .configuration = configuration_of(config),
+                                   .need = need_of(config)});
   });
   if (result != ncclSuccess) Group::of_thread().fail(result);
   return result;
@@ -70,10 +77,45 @@ std::vector<int> excluded_ranks(ncclComm_t comm, const int* list, int count) {
   return excluded;
 }
 
-/// Takes the handle from the program, and with the last one of a clique its communicator.
-void drop(ncclComm_t comm) {
-  comm->mark = 0;
-  const std::unique_ptr<ncclComm> owner(comm);
+/// Has NCCL make a part of a communicator that it carries, when the group ends or at once.
+void split_by_nccl(ncclComm_t comm, int color, int key, ncclComm_t* result, const ncclConfig_t* config) {
+  struct Split {
+    Configuration configuration;
+    ncclComm_t part = nullptr;
+  };
+  const auto split = std::make_shared<Split>(Split{.configuration = configuration_of(config)});
+  Group::of_thread().add(Forwarded{
+      .function = "ncclCommSplit",
+      .nccl = comm->nccl,
+      .call =
+          [nccl = comm->nccl, color, key, split] {
+            return call_nccl<&ncclCommSplit>("ncclCommSplit", nccl, color, key, &split->part,
+                                             config_in(split->configuration));
+          },
+      .finish = [device = comm->device, result, split] { *result = handle_for_part(split->part, device); }});
+}
+
+/// Has NCCL make a communicator of the ranks that are left.
+void shrink_by_nccl(ncclComm_t comm, int* excluded, int count, ncclComm_t* result, const ncclConfig_t* config,
+                    int flags) {
+  Configuration configuration = configuration_of(config);
+  ncclComm_t rest = nullptr;
+  require_success_of_nccl("ncclCommShrink",
+                          call_nccl<&ncclCommShrink>("ncclCommShrink", comm->nccl, excluded, count, &rest,
+                                                     config_in(configuration), flags),
+                          comm->nccl);
+  *result = handle_for_part(rest, comm->device);
+}
+
+/// Returns the state of a communicator that NCCL carries.
+ncclResult_t state_of_nccl(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  require_success_of_nccl("ncclCommGetAsyncError",
+                          call_nccl<&ncclCommGetAsyncError>("ncclCommGetAsyncError", comm->nccl, &state),
+                          comm->nccl);
+  if (state != ncclSuccess && state != ncclInProgress)
+    remember(state, call_nccl<&ncclGetLastError>("ncclGetLastError", comm->nccl));
+  return state;
 }
 
 /// Returns the result that stands for the communicator's end, or success.
@@ -158,6 +200,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
       throw face::Refusal{
           ncclInvalidArgument,
           fmt::format("ncclCommSplit: color is {}, expected 0 or more, or NCCL_SPLIT_NOCOLOR", color)};
+    if (face::is_of_nccl(comm)) return face::split_by_nccl(comm, color, key, newcomm, config);
     face::Group::of_thread().add(
         face::Splitting{.comm = comm, .color = color, .key = key, .result = newcomm});
   });
@@ -180,6 +223,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
     if (face::Group::of_thread().is_open())
       throw face::Refusal{ncclInvalidUsage,
                           "ncclCommShrink: it is called in a group, expected a call outside groups"};
+    if (face::is_of_nccl(comm))
+      return face::shrink_by_nccl(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
     std::vector<int> excluded = face::excluded_ranks(comm, excludeRanksList, excludeRanksCount);
     if (shrinkFlags == NCCL_SHRINK_ABORT) comm->clique->communicator().abort("ncclCommShrink");
     face::shrink(comm, std::move(excluded), newcomm);
@@ -187,18 +232,23 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return face::guarded("ncclCommFinalize", [&] {
-    face::require_communicator("ncclCommFinalize", comm);
-    comm->clique->communicator().check();
-    comm->is_finalized = true;
-  });
+  return face::called<&ncclCommFinalize>(
+      "ncclCommFinalize",
+      [&] {
+        face::require_communicator("ncclCommFinalize", comm);
+        comm->clique->communicator().check();
+        comm->is_finalized = true;
+      },
+      comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   return face::guarded("ncclCommDestroy", [&] {
     face::require_communicator("ncclCommDestroy", comm);
-    face::drop(comm);
+    comm->mark = 0;
+    if (face::Group::of_thread().is_open()) return face::Group::of_thread().add_leaving(comm);
+    face::destroy({comm});
   });
 }
 
@@ -206,8 +256,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   return face::guarded("ncclCommAbort", [&] {
     face::require_communicator("ncclCommAbort", comm);
-    comm->clique->abort();
-    face::drop(comm);
+    const std::unique_ptr<ncclComm> owner(comm);
+    comm->mark = 0;
+    if (comm->clique) return comm->clique->abort();
+    face::require_success_of_nccl("ncclCommAbort",
+                                  face::call_nccl<&ncclCommAbort>("ncclCommAbort", comm->nccl), nullptr);
   });
 }
 
@@ -215,7 +268,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   return face::guarded("ncclCommGetAsyncError", [&] {
     face::require_communicator("ncclCommGetAsyncError", comm);
     face::require("ncclCommGetAsyncError", asyncError, "asyncError");
-    *asyncError = face::state_of(comm->clique->communicator());
+    *asyncError = comm->clique ? face::state_of(comm->clique->communicator()) : face::state_of_nccl(comm);
   });
 }
 

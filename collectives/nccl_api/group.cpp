@@ -4,6 +4,8 @@
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
 #include "collectives/nccl_api/handle.hpp"
+#include "collectives/nccl_api/joining.hpp"
+#include "collectives/nccl_api/nccl_calls.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -44,9 +46,11 @@ void Group::end() {
   const ncclResult_t failure = std::exchange(failure_, ncclSuccess);
   if (failure != ncclSuccess) {
     for (const Joining& joining : joinings_) joining.give_up();
+    const std::string sentence = last_error();
     clear();
-    throw Refusal{failure, fmt::format("ncclGroupEnd: a call of the group has failed, and none is made: {}",
-                                       last_error())};
+    leave();
+    throw Refusal{
+        failure, fmt::format("ncclGroupEnd: a call of the group has failed, and none is made: {}", sentence)};
   }
   carry_out();
 }
@@ -60,11 +64,29 @@ void Group::carry_out() {
     join(std::exchange(joinings_, {}));
     split(std::exchange(splittings_, {}));
     carry_out_calls();
+    forward_calls();
   } catch (...) {
     clear();
+    leave();
     throw;
   }
   clear();
+  leave();
+}
+
+void Group::forward_calls() {
+  if (forwarded_.empty()) return;
+  const std::vector<Forwarded> all = std::exchange(forwarded_, {});
+  NcclGroup group;
+  for (const Forwarded& one : all) group.take(one.function, one.nccl, one.call());
+  group.end();
+  for (const Forwarded& one : all) {
+    if (one.finish) one.finish();
+  }
+}
+
+void Group::leave() {
+  if (!leaving_.empty()) destroy(std::exchange(leaving_, {}));
 }
 
 void Group::carry_out_calls() {
@@ -109,10 +131,16 @@ void Group::add(const Splitting& splitting) {
   if (depth_ == 0) carry_out();
 }
 
+void Group::add(Forwarded forwarded) {
+  forwarded_.push_back(std::move(forwarded));
+  if (depth_ == 0) carry_out();
+}
+
 void Group::clear() noexcept {
   calls_.clear();
   joinings_.clear();
   splittings_.clear();
+  forwarded_.clear();
 }
 
 }  // namespace tutti::nccl_api

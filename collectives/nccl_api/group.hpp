@@ -2,11 +2,20 @@
 #pragma once
 
 #include "collectives/nccl_api/call.hpp"
-#include "collectives/nccl_api/joining.hpp"
+#include "collectives/nccl_api/join_request.hpp"
 
+#include <functional>
 #include <vector>
 
 namespace tutti::nccl_api {
+
+/// A call that NCCL is to make for a communicator that it carries.
+struct Forwarded {
+  const char* function = "";
+  ncclComm_t nccl = nullptr;  ///< NCCL's handle
+  std::function<ncclResult_t()> call{};
+  std::function<void()> finish{};  ///< called once NCCL's group has ended; may be empty
+};
 
 /// Keeps the calls that a thread has made since its outermost `ncclGroupStart`.
 class Group {
@@ -28,10 +37,15 @@ class Group {
   void add(const Call& call);
   void add(const Joining& joining);
   void add(const Splitting& splitting);
+  void add(Forwarded forwarded);
+  /// Has the outermost end destroy the communicator, after all calls.
+  void add_leaving(ncclComm_t comm) { leaving_.push_back(comm); }
 
  private:
   void carry_out();
   void carry_out_calls();
+  void forward_calls();
+  void leave();
   void clear() noexcept;
 
   int depth_ = 0;
@@ -39,6 +53,8 @@ class Group {
   std::vector<Call> calls_;
   std::vector<Joining> joinings_;
   std::vector<Splitting> splittings_;
+  std::vector<Forwarded> forwarded_;
+  std::vector<ncclComm_t> leaving_;
 };
 
 /// Makes the calls of a scope a group. `end` carries it out; without it, the calls stay in the group around,

@@ -10,7 +10,7 @@ namespace tutti::nccl_api {
 
 void require_communicator(const char* function, ncclComm_t comm) {
   require(function, comm, "comm");
-  if (comm->mark == ncclComm::live && comm->clique) return;
+  if (comm->mark == ncclComm::live && (comm->clique || comm->nccl != nullptr)) return;
   throw Refusal{
       ncclInvalidArgument,
       fmt::format("{}: comm is no communicator that has been made, or it has been destroyed", function)};

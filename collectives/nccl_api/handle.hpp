@@ -19,13 +19,14 @@ class Clique;
 
 }  // namespace tutti::nccl_api
 
-/// A rank of a communicator.
+/// A rank of a communicator, which either tutti carries or NCCL.
 struct ncclComm {
   static constexpr std::uint64_t live = 0x7475747469636f6d;
 
-  std::uint64_t mark = live;  ///< tells whether the pointer is one
-  std::shared_ptr<tutti::nccl_api::Clique> clique{};
-  int local = 0;  ///< place in the clique
+  std::uint64_t mark = live;                          ///< tells whether the pointer is one
+  std::shared_ptr<tutti::nccl_api::Clique> clique{};  ///< empty if NCCL carries it
+  ncclComm* nccl = nullptr;                           ///< NCCL's handle, which only NCCL looks into
+  int local = 0;                                      ///< place in the clique
   int rank = 0;
   int ranks = 1;
   tutti::Device device{};

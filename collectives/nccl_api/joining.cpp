@@ -7,13 +7,17 @@
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/meeting/meeting.hpp"
 #include "collectives/nccl_api/meeting/meeting_host.hpp"
+#include "collectives/nccl_api/nccl_calls.hpp"
+#include "collectives/nccl_api/nccl_joining.hpp"
 #include "os/thread.hpp"
+#include "settings/log.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -44,32 +48,8 @@ void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
   for (std::size_t i = 0; i < handles.size(); ++i) *results[i] = handles[i].release();
 }
 
-/// Throws a `Refusal`, on all ranks alike, if the parties cannot make a communicator of tutti.
-void require_one_host(std::span<const Party> parties) {
-  for (const Party& party : parties) {
-    if (party.facts.host == parties.front().facts.host) continue;
-    throw Refusal{ncclInvalidUsage,
-                  fmt::format("ncclCommInitRank: ranks {} and {} are on different hosts, expected all on one",
-                              parties.front().first, party.first)};
-  }
-}
-
-/// Throws a `Refusal` if one thread makes ranks that are not one party: it could not make their calls, some
-/// of which wait for the others.
-void require_one_party_for_each_thread(std::span<const Party> parties) {
-  for (std::size_t i = 0; i < parties.size(); ++i) {
-    const auto same = std::ranges::find(parties.subspan(i + 1), parties[i].facts, &Party::facts);
-    if (same == parties.end()) continue;
-    throw Refusal{
-        ncclInvalidUsage,
-        fmt::format("ncclCommInitRank: ranks {} and {} are made by one thread, but not those between them, "
-                    "expected ranks of a thread to follow one another",
-                    parties[i].first, same->first)};
-  }
-}
-
-/// Makes the communicator of some ranks, all of which the thread with the facts makes together.
-void make(std::span<const Joining> run, const Facts& facts) {
+/// Has tutti make the communicator of some ranks, which meet those of other parties if there are any.
+void make_by_tutti(std::span<const Joining> run, Meeting* meeting) {
   std::vector<Device> devices;
   std::vector<ncclComm_t*> results;
   for (const Joining& joining : run) {
@@ -77,13 +57,24 @@ void make(std::span<const Joining> run, const Facts& facts) {
     results.push_back(joining.result);
   }
   const CommunicatorOptions options = options_for(std::move(devices));
+  if (run.front().rank == 0)
+    log_info(fmt::format("tutti carries a communicator of {} ranks for NCCL's interface", run.front().ranks));
+  hand_out(meeting == nullptr ? Communicator(options) : Communicator(*meeting, options), results);
+}
+
+/// Makes the communicator of some ranks, all of which the thread with the facts makes together.
+void make(std::span<const Joining> run, const Facts& facts) {
   const Joining& first = run.front();
-  if (static_cast<std::size_t>(first.ranks) == run.size()) return hand_out(Communicator(options), results);
-  const Party party{.first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
-  Meeting meeting(first.address, first.ranks, party, Settings::get().join_timeout);
-  require_one_host(meeting.parties());
-  require_one_party_for_each_thread(meeting.parties());
-  hand_out(Communicator(meeting, options), results);
+  Party party{.first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
+  for (const Joining& joining : run) party.need = std::max(party.need, joining.need);
+  const bool is_whole = static_cast<std::size_t>(first.ranks) == run.size();
+  std::optional<Meeting> meeting;
+  if (!is_whole) meeting.emplace(first.address, first.ranks, party, Settings::get().join_timeout);
+  Meeting* const others = meeting ? &*meeting : nullptr;
+  const std::optional<std::string> reason =
+      reason_for_nccl(meeting ? meeting->parties() : std::span<const Party>(&party, 1));
+  if (reason) return make_by_nccl(run, others, *reason);
+  make_by_tutti(run, others);
 }
 
 /// Cuts the ranks of one communicator, in order, into runs whose numbers follow one another.
@@ -195,12 +186,33 @@ void split_ranks(std::span<const Splitting> splittings) {
                         .address = addresses[static_cast<std::size_t>(ranks.front())],
                         .ranks = static_cast<int>(ranks.size()),
                         .rank = static_cast<int>(place),
-                        .device = splitting.comm->device});
+                        .device = splitting.comm->device,
+                        .configuration = {}});
   }
   join(std::move(joinings));
 }
 
+/// Frees a handle that the program does not get.
+void discard(ncclComm_t comm) {
+  if (comm->nccl != nullptr) static_cast<void>(call_nccl<&ncclCommAbort>("ncclCommAbort", comm->nccl));
+  const std::unique_ptr<ncclComm> owner(comm);
+}
+
 }  // namespace
+
+void destroy(const std::vector<ncclComm_t>& handles) {
+  std::vector<std::unique_ptr<ncclComm>> owners;
+  for (const ncclComm_t comm : handles) {
+    comm->mark = 0;
+    owners.emplace_back(comm);
+  }
+  std::erase_if(owners, [](const auto& owner) { return owner->nccl == nullptr; });
+  if (owners.empty()) return;
+  NcclGroup group;
+  for (const auto& owner : owners)
+    group.take("ncclCommDestroy", nullptr, call_nccl<&ncclCommDestroy>("ncclCommDestroy", owner->nccl));
+  group.end();
+}
 
 void join(std::vector<Joining> joinings) {
   if (joinings.empty()) return;
@@ -211,7 +223,7 @@ void join(std::vector<Joining> joinings) {
     make_all(runs_of(joinings));
   } catch (...) {
     for (const Joining& joining : joinings) {
-      delete *joining.result;
+      if (*joining.result != nullptr) discard(*joining.result);
       joining.give_up();
     }
     throw;
@@ -219,12 +231,14 @@ void join(std::vector<Joining> joinings) {
 }
 
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices) {
+  if (Settings::get().fallback == Fallback::always) return make_by_nccl(results, devices);
   std::vector<ncclComm_t*> places;
   for (std::size_t i = 0; i < devices.size(); ++i) places.push_back(results + i);
   hand_out(Communicator(options_for(devices)), places);
 }
 
 void split(std::vector<Splitting> splittings) {
+  if (splittings.empty()) return;
   std::ranges::stable_sort(splittings, {}, [](const Splitting& splitting) { return splitting.comm->rank; });
   while (!splittings.empty()) {
     const std::shared_ptr<Clique> clique = splittings.front().comm->clique;

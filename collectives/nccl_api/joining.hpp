@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collectives/nccl_api/join_request.hpp"
 #include "collectives/nccl_api/meeting/meeting_protocol.hpp"
 #include "tutti/device.hpp"
 #include "tutti/nccl_api.h"
@@ -9,32 +10,14 @@
 
 namespace tutti::nccl_api {
 
-/// One rank that is to become part of a new communicator.
-struct Joining {
-  ncclComm_t* result = nullptr;  ///< where the program expects its handle
-  MeetingAddress address{};
-  int ranks = 1;
-  int rank = 0;
-  Device device{};
-
-  /// Says that there is no communicator.
-  void give_up() const noexcept { *result = nullptr; }
-};
-
-/// One rank's part in the split of a communicator.
-struct Splitting {
-  ncclComm_t comm = nullptr;
-  int color = 0;  ///< `NCCL_SPLIT_NOCOLOR`: the rank becomes part of none
-  int key = 0;
-  ncclComm_t* result = nullptr;
-};
-
 /// Makes the communicators that the ranks join, and returns when all their other ranks have come. Ranks whose
 /// numbers follow one another become local members of one communicator of tutti. Throws a `Refusal` if one
 /// cannot be made; there is no handle then.
 void join(std::vector<Joining> joinings);
 /// Makes a communicator of this process's devices alone, and a handle for each.
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices);
+/// Takes handles from the program, and with the last one of a clique its communicator.
+void destroy(const std::vector<ncclComm_t>& handles);
 /// Splits communicators. All local ranks of each are given.
 void split(std::vector<Splitting> splittings);
 /// Makes a communicator of the ranks that are not in `excluded`, and ends the one that it comes from. Throws

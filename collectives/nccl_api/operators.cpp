@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/base/errors.hpp"
+#include "collectives/nccl_api/forwarding.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/types.hpp"
 
@@ -43,7 +44,7 @@ extern "C" {
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
-  return face::guarded("ncclRedOpCreatePreMulSum", [&] {
+  const auto work = [&] {
     const char* const function = "ncclRedOpCreatePreMulSum";
     face::require_communicator(function, comm);
     face::require(function, op, "op");
@@ -57,11 +58,13 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
     if (place == comm->factors.size()) comm->factors.emplace_back();
     comm->factors[place] = factor;
     *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(place));
-  });
+  };
+  return face::called_now<&ncclRedOpCreatePreMulSum>("ncclRedOpCreatePreMulSum", work, op, scalar, datatype,
+                                                     residence, comm);
 }
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  return face::guarded("ncclRedOpDestroy", [&] {
+  const auto work = [&] {
     face::require_communicator("ncclRedOpDestroy", comm);
     const int place = static_cast<int>(op) - ncclNumOps;
     if (place < 0 || place >= static_cast<int>(comm->factors.size()) ||
@@ -71,7 +74,8 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
           fmt::format("ncclRedOpDestroy: op is {}, expected one that was created for this communicator",
                       static_cast<int>(op))};
     comm->factors[static_cast<std::size_t>(place)] = nullptr;
-  });
+  };
+  return face::called_now<&ncclRedOpDestroy>("ncclRedOpDestroy", work, op, comm);
 }
 
 }  // extern "C"

@@ -57,14 +57,6 @@ const char* resolve_all(void* library, Functions& functions) {
   return missing;
 }
 
-/// NCCL calls functions of its own by names that libtutti_nccl.so may have, too: it is to find its own first.
-/// (The address sanitizer does not bear that.)
-#ifdef __SANITIZE_ADDRESS__
-constexpr int loading_flags = RTLD_NOW | RTLD_LOCAL;
-#else
-constexpr int loading_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
-
 /// Returns whether the functions are those of libtutti_nccl.so.
 bool is_of_tutti(const Functions& functions) {
   return functions.get_error_string != nullptr &&
@@ -173,7 +165,7 @@ Library::Library() {
 }
 
 std::string Library::load(const std::string& path) {
-  void* library = dlopen(path.c_str(), loading_flags);
+  void* library = dlopen(path.c_str(), library_flags);
   if (library == nullptr) {
     const char* reason = dlerror();
     return fmt::format("{} cannot be loaded ({})", path,

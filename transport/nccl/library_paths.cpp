@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <sstream>
 #include <system_error>
 
@@ -17,17 +16,42 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view file_name = "libnccl.so.2";
 
-/// Returns the folder `site-packages` of the first loaded library that is in one, or nothing.
-std::optional<fs::path> loaded_site_packages() {
+/// Adds the folders of packages among loaded libraries, which Python's modules come from.
+void add_packages_of_loaded_libraries(std::vector<fs::path>& folders) {
   std::istringstream maps(contents_of("/proc/self/maps").value_or(""));
   for (std::string line; std::getline(maps, line);) {
     const std::size_t begin = line.find('/');
-    const std::size_t end = line.find("/site-packages/");
+    const std::size_t end = line.find("-packages/");
     if (begin == std::string::npos || end == std::string::npos || line.find(".so") == std::string::npos)
       continue;
-    return fs::path(line.substr(begin, end - begin)) / "site-packages";
+    const fs::path folder = line.substr(begin, end - begin) + "-packages";
+    if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(folder);
   }
-  return std::nullopt;
+}
+
+/// Adds the folders of packages of a Python that is installed below a prefix.
+void add_packages_below(const fs::path& prefix, std::vector<fs::path>& folders) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(prefix / "lib", ignored)) {
+    if (!entry.path().filename().string().starts_with("python3")) continue;
+    for (const char* const name : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / name);
+  }
+}
+
+/// Returns the folders where packages of the process's Python may be; empty for other programs.
+std::vector<fs::path> package_folders() {
+  std::vector<fs::path> folders;
+  add_packages_of_loaded_libraries(folders);
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.filename().string().starts_with("python")) return folders;
+  for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    if (const char* const prefix = std::getenv(variable); prefix != nullptr && *prefix != '\0')
+      add_packages_below(prefix, folders);
+  }
+  add_packages_below(program.parent_path().parent_path(), folders);
+  add_packages_below("/usr/local", folders);
+  return folders;
 }
 
 }  // namespace
@@ -36,8 +60,7 @@ std::vector<std::string> library_paths() {
   std::vector<fs::path> folders;
   if (const char* const home = std::getenv("NCCL_HOME"); home != nullptr && *home != '\0')
     folders.push_back(fs::path(home) / "lib");
-  if (const std::optional<fs::path> packages = loaded_site_packages())
-    folders.push_back(*packages / "nvidia/nccl/lib");
+  for (const fs::path& packages : package_folders()) folders.push_back(packages / "nvidia/nccl/lib");
   for (const char* const folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
                                    "/usr/local/lib", "/usr/local/cuda/lib64"})
     folders.emplace_back(folder);

@@ -5,7 +5,17 @@
 #include <string_view>
 #include <vector>
 
+#include <dlfcn.h>
+
 namespace tutti::transport::nccl {
+
+/// How NCCL's library is opened. It calls functions of its own by names that libtutti_nccl.so may have, too:
+/// it is to find its own first. (The address sanitizer does not bear that.)
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr int library_flags = RTLD_NOW | RTLD_LOCAL;
+#else
+inline constexpr int library_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+#endif
 
 /// A number that no result has.
 inline constexpr int unused_result = 15;
@@ -13,8 +23,8 @@ inline constexpr int unused_result = 15;
 inline constexpr std::string_view mark_of_tutti = "tutti: not a result of this interface";
 
 /// Returns the paths where NCCL's library may be while the loader's `libnccl.so.2` is tutti's own: in
-/// `NCCL_HOME`, in the Python package beside the libraries that the process has loaded, and among the
-/// system's libraries. Only files that exist.
+/// `NCCL_HOME`, in the package of the process's Python (beside libraries that it has loaded, in its virtual
+/// environment, or where it is installed), and among the system's libraries. Only files that exist.
 [[nodiscard]] std::vector<std::string> library_paths();
 
 }  // namespace tutti::transport::nccl

@@ -45,11 +45,26 @@ std::optional<std::chrono::seconds> join_timeout_of_environment() {
   return std::chrono::seconds(seconds);
 }
 
+void read_fallback(Settings& settings) {
+  const std::string_view value = value_of("TUTTI_NCCL_FALLBACK");
+  if (value.empty() || value == "auto") return;
+  if (value.find('/') != std::string_view::npos) {
+    settings.nccl_path = value;
+  } else if (value == "off") {
+    settings.fallback = Fallback::off;
+  } else if (value == "always") {
+    settings.fallback = Fallback::always;
+  } else {
+    refuse_value("TUTTI_NCCL_FALLBACK", "auto, off, always or the path of NCCL's library");
+  }
+}
+
 Settings read_settings() {
   Settings settings;
   settings.determinism = determinism_of_environment();
   settings.patience = Environment::get().patience.value_or(settings.patience);
   settings.join_timeout = join_timeout_of_environment().value_or(settings.patience);
+  read_fallback(settings);
   return settings;
 }
 

@@ -40,11 +40,20 @@ struct Facts {
   friend bool operator==(const Facts&, const Facts&) = default;
 };
 
+/// Says that a rank needs NCCL for its communicator, and why.
+enum class Need : std::int32_t {
+  none,
+  always,     ///< `TUTTI_NCCL_FALLBACK` says so
+  one_sided,  ///< the configuration asks for one-sided calls
+};
+
 /// Ranks `first` to `first + count - 1`, which one thread makes together.
 struct Party {
   std::int32_t first = 0;
   std::int32_t count = 0;
   Facts facts{};
+  Need need = Need::none;
+  std::int32_t unused = 0;
 };
 
 struct Arrival {

@@ -19,12 +19,6 @@ Tensor floats(const Floats& values) {
   return tensor(values, {.device = Device::current()});
 }
 
-void await_all(Exchange& exchange) {
-  const std::byte nothing{};
-  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::span(&nothing, 1), all);
-}
-
 TEST(NcclRanks, EveryCollectiveDeliversWhatNcclSays) {
   expect_all_right(3, [](Exchange& exchange) {
     const ncclComm_t comm = common_communicator(exchange);

@@ -2,7 +2,8 @@
 /* A program in C for NCCL, as programs are that know nothing of tutti: forks a process for each rank, makes a
  * communicator, and calls what NCCL has. Prints the version of the library that it was given.
  *
- * usage: program [LIBRARY]     opens LIBRARY instead of the one that it is linked with */
+ * usage: program [LIBRARY]     opens LIBRARY instead of the one that it is linked with
+ * PROGRAM_HOSTS=1: the processes pretend to be on hosts of their own */
 
 #include "tutti/nccl_api.h"
 
@@ -72,6 +73,7 @@ static int run(int rank, ncclUniqueId id) {
   void* memory = NULL;
   ncclResult_t state = ncclInternalError;
   config.blocking = 1;
+  if (getenv("PROGRAM_HOSTS") != NULL) setenv("TUTTI_HOST_ID", rank == 0 ? "here" : "there", 1);
   CHECK(nccl.CommInitRankConfig(&comm, ranks, id, rank, &config));
   CHECK(nccl.MemAlloc(&memory, count * sizeof(float)));
   for (int i = 0; i < 100; ++i) CHECK(nccl.AllReduce(memory, memory, count, ncclFloat, ncclMax, comm, NULL));

@@ -38,6 +38,13 @@ inline ncclComm_t common_communicator(Exchange& exchange) {
   return comm;
 }
 
+/// Returns when all ranks have called it.
+inline void await_all(Exchange& exchange) {
+  const std::byte nothing{};
+  std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::span(&nothing, 1), all);
+}
+
 inline cudaStream_t handle_of(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
 }
