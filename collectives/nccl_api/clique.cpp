@@ -161,6 +161,58 @@ int Clique::missing_rank(std::span<Batch> batches) const {
   return first_rank_ + static_cast<int>(empty == collectives_.end() ? 0 : empty - collectives_.begin());
 }
 
+std::vector<Splitting> Clique::all_parts() const {
+  std::vector<Splitting> all;
+  for (const Parts* const parts : parts_)
+    all.insert(all.end(), parts->splittings.begin(), parts->splittings.end());
+  std::ranges::stable_sort(all, {}, [](const Splitting& one) { return one.comm->rank; });
+  return all;
+}
+
+void Clique::issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work) {
+  const std::vector<Splitting> all = all_parts();
+  is_splitting_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    work(all);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_splitting_ = false;
+  for (Parts* const parts : std::exchange(parts_, {})) {
+    parts->error = error;
+    parts->is_done = true;
+  }
+  changed_.notify_all();
+}
+
+void Clique::split(std::vector<Splitting> own, const std::function<void(std::vector<Splitting>)>& work) {
+  const Caller caller(*this);
+  const auto deadline = std::chrono::steady_clock::now() + Settings::get().patience;
+  Parts parts{.splittings = std::move(own)};
+  Lock lock(mutex_);
+  parts_.push_back(&parts);
+  if (static_cast<int>(all_parts().size()) == size()) issue_split(lock, work);
+  while (!parts.is_done) {
+    changed_.wait_for(lock, std::chrono::milliseconds(100));
+    if (parts.is_done || is_splitting_) continue;
+    const bool is_running = communicator_.is_running();
+    if (is_running && std::chrono::steady_clock::now() < deadline) continue;
+    const std::string sentence = fmt::format(
+        "ncclCommSplit: {} of {} ranks of this process are split, expected all of them in one group or in "
+        "several "
+        "threads",
+        all_parts().size(), size());
+    std::erase(parts_, &parts);
+    if (!is_running) communicator_.check();
+    communicator_.abort(sentence);
+    throw Refusal{ncclTimeout, sentence};
+  }
+  if (parts.error) std::rethrow_exception(parts.error);
+}
+
 void Clique::abort() {
   communicator_.abort("ncclCommAbort");
   {

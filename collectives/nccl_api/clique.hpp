@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/nccl_api/call.hpp"
+#include "collectives/nccl_api/join_request.hpp"
 #include "tutti/communicator.hpp"
 
 #include <array>
@@ -37,6 +38,10 @@ class Clique {
   /// Queues what some of the members have called, once the calls of the others are there. Throws a `Refusal`
   /// if they do not come in time; the communicator has ended then.
   void carry_out(std::span<Batch> batches);
+  /// Splits the communicator: calls `work` in one thread, with the parts of all members, once they are there.
+  /// Throws what `work` throws, in all threads, or a `Refusal` if a member's part does not come in time; the
+  /// communicator has ended then.
+  void split(std::vector<Splitting> own, const std::function<void(std::vector<Splitting>)>& work);
   /// Ends the communicator, and returns when no thread is in a call of it any more.
   void abort();
 
@@ -44,6 +49,15 @@ class Clique {
   using Queue = std::deque<Batch*>;
   using Lock = std::unique_lock<std::mutex>;
 
+  /// The parts of a split that one thread has brought.
+  struct Parts {
+    std::vector<Splitting> splittings{};
+    bool is_done = false;
+    std::exception_ptr error{};
+  };
+
+  [[nodiscard]] std::vector<Splitting> all_parts() const;
+  void issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work);
   void carry_out_collectives(std::span<Batch> batches);
   void carry_out_messages(std::span<Batch> batches);
   [[nodiscard]] bool have_all_called() const noexcept;
@@ -84,6 +98,8 @@ class Clique {
   bool is_issuing_ = false;         ///< under the mutex, as all below
   std::vector<Queue> collectives_;  ///< of each member
   std::vector<Batch*> messages_;
+  std::vector<Parts*> parts_;  ///< of a split
+  bool is_splitting_ = false;
 };
 
 }  // namespace tutti::nccl_api

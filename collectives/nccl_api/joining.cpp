@@ -192,6 +192,13 @@ void split_ranks(std::span<const Splitting> splittings) {
   join(std::move(joinings));
 }
 
+/// Splits a communicator of which the parts of all local ranks are there, in order.
+void split_all(std::vector<Splitting> all) {
+  const Communicator& communicator = all.front().comm->clique->communicator();
+  if (communicator.rank_count() == communicator.member_count()) return split_processes(all.front());
+  split_ranks(all);
+}
+
 /// Frees a handle that the program does not get.
 void discard(ncclComm_t comm) {
   if (comm->nccl != nullptr) static_cast<void>(call_nccl<&ncclCommAbort>("ncclCommAbort", comm->nccl));
@@ -246,18 +253,7 @@ void split(std::vector<Splitting> splittings) {
     std::ranges::copy_if(splittings, std::back_inserter(own),
                          [&](const Splitting& one) { return one.comm->clique == clique; });
     std::erase_if(splittings, [&](const Splitting& one) { return one.comm->clique == clique; });
-    if (static_cast<int>(own.size()) != clique->size())
-      throw Refusal{
-          ncclInvalidUsage,
-          fmt::format("ncclCommSplit: {} of {} ranks of this process are split, expected all of them in "
-                      "one group",
-                      own.size(), clique->size())};
-    const Communicator& communicator = clique->communicator();
-    if (communicator.rank_count() == communicator.member_count()) {
-      split_processes(own.front());
-    } else {
-      split_ranks(own);
-    }
+    clique->split(std::move(own), split_all);
   }
 }
 

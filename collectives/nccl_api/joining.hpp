@@ -18,7 +18,7 @@ void join(std::vector<Joining> joinings);
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices);
 /// Takes handles from the program, and with the last one of a clique its communicator.
 void destroy(const std::vector<ncclComm_t>& handles);
-/// Splits communicators. All local ranks of each are given.
+/// Splits communicators. What is not given of the local ranks of one is to come from other threads.
 void split(std::vector<Splitting> splittings);
 /// Makes a communicator of the ranks that are not in `excluded`, and ends the one that it comes from. Throws
 /// a `Refusal` if ranks have been made together.

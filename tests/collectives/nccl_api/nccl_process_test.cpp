@@ -109,6 +109,46 @@ TEST_F(NcclProcess, ThreadsExchangeMessagesWithoutTheOthers) {
   EXPECT_EQ(tensors_[1].to_vector<float>(), (Floats{1, 1}));
 }
 
+TEST_F(NcclProcess, ThreadsSplitTheRanksOfOneGroup) {
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      ncclComm_t part = nullptr;
+      TUTTI_ASSERT_SUCCESS(ncclCommSplit(comms_[rank], rank == 2 ? 1 : 0, 0, &part, nullptr));
+      int count = 0;
+      TUTTI_EXPECT_SUCCESS(ncclCommCount(part, &count));
+      EXPECT_EQ(count, rank == 2 ? 1 : 2);
+      TUTTI_EXPECT_SUCCESS(
+          ncclAllReduce(tensors_[rank].data(), tensors_[rank].data(), 2, ncclFloat, ncclSum, part, nullptr));
+      synchronize(static_cast<int>(rank));
+      TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(tensors_[0].to_vector<float>(), (Floats{1, 2}));
+  EXPECT_EQ(tensors_[2].to_vector<float>(), (Floats{2, 1}));
+}
+
+TEST_F(NcclProcess, ACommunicatorIsDestroyedWhenItsGroupEnds) {
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comms_[rank]));
+    EXPECT_EQ(all_reduce(rank, ncclFloat), ncclInvalidArgument) << "it has been destroyed for the program";
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_EQ(tensors_[2].to_vector<float>(), (Floats{2, 1}));
+  TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms_.data(), 3, nullptr));
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comms_[rank]));
+  }
+  TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
+  comms_ = {};
+  expect_all({3, 3});
+}
+
 TEST_F(NcclProcess, BadArgumentsAreNamedAndQueueNothing) {
   const std::uint64_t before = virtual_devices::operations_enqueued();
   void* const data = tensors_[0].data();
@@ -300,6 +340,29 @@ TEST(NcclThreads, MakeRanksThatFollowOneAnother) {
   other.join();
   EXPECT_NE(last_sentence().find("ranks 0 and 2"), std::string::npos) << last_sentence();
   EXPECT_EQ(comms, (std::array<ncclComm_t, 3>{}));
+}
+
+TEST(NcclConfigs, ThatDoNotBlockMakeRanksOfAGroup) {
+  boot("island", 2);
+  ncclUniqueId id{};
+  TUTTI_ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  std::array<ncclComm_t, 2> comms{};
+  TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    set_device(rank);
+    TUTTI_EXPECT_SUCCESS(
+        ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], 2, id, rank, &config));
+  }
+  TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+  for (const ncclComm_t comm : comms) {
+    ncclResult_t state = ncclInProgress;
+    TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    TUTTI_EXPECT_SUCCESS(ncclCommFinalize(comm));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+  }
 }
 
 TEST(NcclVersions, AreThoseOfTheHeader) {
