@@ -18,4 +18,5 @@ NB_MODULE(_tutti, module) {
   bind_virtual_devices(module);
   bind_process_collectives(module);
   bind_communicator(module);
+  bind_work(module);
 }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "arguments.hpp"
-#include "tutti/event.hpp"
+#include "foreign_tensors.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -16,67 +16,6 @@
 namespace tutti::python {
 
 namespace nb = nanobind;
-
-/// The library that an object comes from, and so the kind of object that results become.
-class Kind {
- public:
-  Kind() = default;  ///< tutti's own
-  static Kind of(nb::handle object);
-
-  [[nodiscard]] bool is_own() const noexcept { return !module_.is_valid(); }
-  /// Returns the tensor as an object of this kind, which shares its memory. A tensor on a virtual device
-  /// stays a `tutti.Tensor`: no other library could hold it.
-  [[nodiscard]] nb::object wrap(const Tensor& tensor) const;
-  /// Returns the library's current stream of a GPU; nothing for tutti itself, and for libraries without
-  /// streams.
-  [[nodiscard]] std::optional<Stream> current_stream(Device device) const;
-
- private:
-  nb::object module_{};    ///< invalid for tutti
-  nb::object wrapping_{};  ///< takes an object with `__dlpack__`, or for torch a capsule
-  bool is_torch_ = false;
-};
-
-/// An operand for the time of one call: it does not own its memory, which `object` does.
-struct Operand {
-  Tensor tensor;
-  nb::object object;
-};
-
-/// Views the memory of `object`: a `tutti.Tensor`, a tensor of torch, or any object with `__dlpack__`. Throws
-/// Error(invalid_argument) with `name` for anything else. None gives an undefined tensor.
-Operand borrow_tensor(nb::handle object, const char* name);
-/// Takes a share in the memory of `object`, for as long as the tensor lives.
-Tensor own_tensor(nb::handle object, const char* name);
-/// Returns a capsule, as `__dlpack__` of tutti's tensors does.
-nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consumer);
-
-/// A share in a Python object that any thread may drop, without the GIL: the object lives on until the next
-/// call of `bury`.
-std::shared_ptr<void> shared_object(nb::handle object);
-/// Drops the objects whose last share is gone. Needs the GIL.
-void bury();
-
-/// Calls of one thread in whose scope host operands are copied in stream order too, so that nothing waits for
-/// them: an event on each device marks when results are there.
-class Work {
- public:
-  /// Makes this the work that calls of this thread belong to, until `leave`.
-  void enter();
-  void leave();
-  static Work* current() noexcept;
-
-  /// Takes in what is queued on the device's current stream until `leave`.
-  void add(Device device);
-  /// Waits for the results. Throws what the calls' devices report. Needs the GIL.
-  void wait() const;
-  [[nodiscard]] bool is_done() const;
-
- private:
-  std::vector<Stream> streams_;
-  std::vector<std::shared_ptr<Event>> events_;
-  Work* outer_ = nullptr;
-};
 
 /// Streams that are current as long as this object lives, while the current device stays what it was.
 class CurrentStreams {
