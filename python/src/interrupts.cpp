@@ -94,17 +94,41 @@ class Waiter {
   std::optional<std::shared_ptr<Wait>> next_;
 };
 
-/// The main thread's waiter; a forked child makes its own.
-std::shared_ptr<Waiter>& main_waiter() {
+/// The main thread's waiter while that does not wait; a forked child makes its own.
+std::shared_ptr<Waiter>& idle_waiter() {
   static auto* const waiter = new std::shared_ptr<Waiter>;  // kept: its thread may outlive static objects
   static pid_t owner = 0;
   if (owner != ::getpid()) {
     owner = ::getpid();
     new (waiter) std::shared_ptr<Waiter>;  // the parent's has no thread here
   }
-  if (*waiter == nullptr) *waiter = Waiter::make();
   return *waiter;
 }
+
+/// A waiter for one wait of the main thread. Waits may nest, as signal handlers may wait.
+class UsedWaiter {
+ public:
+  UsedWaiter() : waiter_(std::exchange(idle_waiter(), nullptr)) {
+    if (waiter_ == nullptr) waiter_ = Waiter::make();
+  }
+  UsedWaiter(const UsedWaiter&) = delete;
+  UsedWaiter& operator=(const UsedWaiter&) = delete;
+  /// Unless the wait is over, and so the thread ready for the next, lets the thread go once it is.
+  ~UsedWaiter() {
+    if (is_over_ && idle_waiter() == nullptr) {
+      idle_waiter() = std::move(waiter_);
+    } else {
+      waiter_->leave();
+    }
+  }
+
+  void start(std::shared_ptr<Wait> wait) { waiter_->start(std::move(wait)); }
+  void set_over() noexcept { is_over_ = true; }
+
+ private:
+  std::shared_ptr<Waiter> waiter_;
+  bool is_over_ = false;
+};
 
 bool is_over(Wait& wait) {
   const nb::gil_scoped_release release;
@@ -191,14 +215,10 @@ void wait_interruptibly(std::function<void()> wait) {
     return wait();
   }
   const auto handed = std::make_shared<Wait>(std::move(wait));
-  std::shared_ptr<Waiter>& waiter = main_waiter();
-  waiter->start(handed);
-  while (!is_over(*handed)) {
-    if (PyErr_CheckSignals() == 0) continue;
-    waiter->leave();  // once its wait is over
-    waiter.reset();
-    throw nb::python_error();
-  }
+  UsedWaiter waiter;
+  waiter.start(handed);
+  while (!is_over(*handed)) check_signals();
+  waiter.set_over();
 }
 
 AbortOnInterrupt::AbortOnInterrupt(Communicator& communicator) {

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signal handlers of the program run while the main thread waits, and may wait themselves."""
+
+import os
+import signal
+import threading
+import time
+import unittest
+
+import tutti
+
+
+class Stopped(Exception):
+    pass
+
+
+def delay(device, seconds):
+    """Queues work on the device that takes so long."""
+    tutti.virtual_devices.inject("kernel", "delay", device=device, delay_microseconds=int(seconds * 1e6))
+    tutti.ones([4], device=device)
+
+
+class Handlers(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(tutti.virtual_devices.clear_faults)
+        for device in (0, 1):
+            tutti.synchronize(device)
+
+    def handle(self, number, handler):
+        self.addCleanup(signal.signal, number, signal.signal(number, handler))
+
+    def send_after(self, seconds, number):
+        timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+        timer.start()
+        self.addCleanup(timer.join)
+
+    def test_a_handler_waits_for_other_work_meanwhile(self):
+        waits = []
+
+        def wait_for_device_0(*_):
+            tutti.synchronize(0)
+            waits.append(tutti.current_stream(1).query())
+
+        self.handle(signal.SIGUSR1, wait_for_device_0)
+        delay(1, 0.6)
+        self.send_after(0.1, signal.SIGUSR1)
+        tutti.synchronize(1)
+        self.assertEqual(waits, [False])  # device 1 was not done yet
+
+    def test_an_exception_ends_waits_within_waits(self):
+        def stop(*_):
+            raise Stopped
+
+        self.handle(signal.SIGUSR1, lambda *_: tutti.synchronize(0))
+        self.handle(signal.SIGUSR2, stop)
+        delay(0, 0.8)
+        delay(1, 0.8)
+        self.send_after(0.1, signal.SIGUSR1)
+        self.send_after(0.3, signal.SIGUSR2)
+        begin = time.monotonic()
+        with self.assertRaises(Stopped):
+            tutti.synchronize(1)
+        self.assertLess(time.monotonic() - begin, 0.75)
+        for device in (0, 1):
+            tutti.synchronize(device)
+            self.assertTrue(tutti.current_stream(device).query())
+
+
+if __name__ == "__main__":
+    unittest.main()
