@@ -29,7 +29,10 @@ _forever = 2**62
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a rank: the `value` that it returned, the `error` that it raised, or the signal that ended it."""
+    """What became of a rank: the `value` that it returned, the `error` that it raised, or the signal that ended it.
+
+    A value that cannot be pickled is an error, and so is an end by `os._exit`.
+    """
 
     rank: int
     value: object = None
@@ -143,12 +146,26 @@ def _start_devices(devices, topology, memory_bytes, seed, slow):
         tutti.virtual_devices.inject("copy", "delay", count=_forever, delay_microseconds=slow)
 
 
-def _picklable(error):
+def _packed(outcome):
+    """Pickles an outcome, without what this process shares with none (which multiprocessing's own pickling may refer to)."""
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        packed = pickle.dumps(outcome)
+        pickle.loads(packed)
+    except Exception as error:
+        return pickle.dumps(_told(outcome, error))
+    return packed
+
+
+def _told(outcome, reason):
+    """Puts into words what cannot be pickled."""
+    if outcome.error is not None:
+        told = RuntimeError(f"{type(outcome.error).__name__}: {outcome.error}")
+        return dataclasses.replace(outcome, error=told)
+    kind = type(outcome.value).__qualname__
+    words = (
+        f"rank {outcome.rank} returned a value of type {kind} that cannot be pickled: {type(reason).__name__}: {reason}"
+    )
+    return Outcome(outcome.rank, error=TypeError(words), traceback=words)
 
 
 def _main(pipe, rank, machine, function, arguments):
@@ -160,8 +177,8 @@ def _main(pipe, rank, machine, function, arguments):
         _start_devices(*machine)
         outcome = Outcome(rank.rank, value=function(rank.rank, rank.ranks, *arguments))
     except BaseException as error:
-        outcome = Outcome(rank.rank, error=_picklable(error), traceback=traceback.format_exc())
-    pipe.send(outcome)
+        outcome = Outcome(rank.rank, error=error, traceback=traceback.format_exc())
+    pipe.send_bytes(_packed(outcome))
     pipe.close()
 
 
@@ -182,10 +199,17 @@ def _collect(processes, pipes, deadline, may_stop):
 
 def _received(pipe, process, rank):
     try:
-        return pipe.recv()
+        return pickle.loads(pipe.recv_bytes())
     except EOFError:
         process.join()
-        return Outcome(rank, signal=-process.exitcode if process.exitcode else 0)
+        return _ended(rank, process.exitcode)
+
+
+def _ended(rank, status):
+    if status < 0:
+        return Outcome(rank, signal=-status)
+    words = f"rank {rank} exited with status {status} before its function returned"
+    return Outcome(rank, error=RuntimeError(words), traceback=words)
 
 
 def run(
@@ -214,17 +238,17 @@ def run(
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         processes, pipes = [], []
-        for number in range(ranks):
-            rank = _Rank(number, ranks, folder, patience, kill.get(number), stop.get(number))
-            own_seed = None if seed is None else seed * 1000 + number
-            machine = (devices, topology, memory_bytes, own_seed, slow.get(number))
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_main, args=(theirs, rank, machine, function, arguments))
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
         try:
+            for number in range(ranks):
+                rank = _Rank(number, ranks, folder, patience, kill.get(number), stop.get(number))
+                own_seed = None if seed is None else seed * 1000 + number
+                machine = (devices, topology, memory_bytes, own_seed, slow.get(number))
+                ours, theirs = context.Pipe(duplex=False)
+                pipes.append(ours)
+                process = context.Process(target=_main, args=(theirs, rank, machine, function, arguments))
+                process.start()
+                processes.append(process)
+                theirs.close()
             found = _collect(processes, pipes, time.monotonic() + timeout, set(stop))
         finally:
             _end(processes)

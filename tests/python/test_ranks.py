@@ -2,7 +2,9 @@
 """Ranks in processes of their own: results, lost ranks, interrupted waits."""
 
 import contextlib
+import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -47,8 +49,21 @@ def train_on(rank, ranks):
     return sums, communicator.rank, communicator.rank_count
 
 
+def value_of_no_module(rank, ranks):
+    return (lambda: 1) if rank == 1 else "a value"
+
+
+def exit_early(rank, ranks):
+    if rank == 1:
+        os._exit(3)
+
+
+def signal_soon(number, seconds=0.2):
+    threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+
+
 def interrupt_soon():
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    signal_soon(signal.SIGINT)
 
 
 def wait_for_the_end(communicator):
@@ -121,6 +136,22 @@ class Ranks(unittest.TestCase):
         with self.assertRaises(tutti.testing.RankFailed) as raised:
             tutti.testing.run(train, 2, 1, 2)  # too many arguments
         self.assertIn("TypeError", str(raised.exception))
+
+    def test_a_value_that_cannot_be_pickled_is_named(self):
+        first, second = tutti.testing.run(value_of_no_module, 2, check=False)
+        self.assertEqual((first.value, first.error), ("a value", None))
+        self.assertIsInstance(second.error, TypeError)
+        self.assertRegex(str(second.error), "rank 1 returned a value of type function .* pickled")
+        self.assertFalse(second.is_lost)
+
+    def test_a_rank_that_exits_says_its_status(self):
+        _, second = tutti.testing.run(exit_early, 2, check=False)
+        self.assertIn("exited with status 3", str(second.error))
+
+    def test_arguments_that_cannot_be_pickled_leave_no_process(self):
+        with self.assertRaisesRegex((AttributeError, pickle.PicklingError), "lambda"):
+            tutti.testing.run(train, 2, lambda: 1)
+        self.assertEqual(multiprocessing.active_children(), [])
 
 
 if __name__ == "__main__":
