@@ -10,6 +10,7 @@ in ascending order of ranks. Messages between the same two ranks match in order;
 """
 
 import contextlib
+import functools
 import os
 import queue
 import threading
@@ -41,7 +42,25 @@ def _operation(op):
     kind = getattr(op, "op", op)
     if kind == c10d.ReduceOp.PREMUL_SUM:
         return tutti.ReduceOp.premul_sum(float(op.factor))
+    if kind not in _operations:
+        raise tutti.InvalidArgumentError(
+            f"op is {op}, expected one of {sorted(map(str, _operations))}", "invalid_argument"
+        )
     return _operations[kind]
+
+
+def _call(method):
+    """Marks a call of a process group: if it fails between `start_coalescing` and `end_coalescing`, so has the batch."""
+
+    @functools.wraps(method)
+    def checked(self, *arguments, **options):
+        try:
+            return method(self, *arguments, **options)
+        except BaseException as error:
+            self._drop_batch(error)
+            raise
+
+    return checked
 
 
 class _Completions:
@@ -182,6 +201,8 @@ class _MessageWork(c10d.Work):
         self._backend.move_messages()
         if self.error is not None:
             raise self.error
+        if self.batch is None:
+            raise RuntimeError("a message of a batch is waited for before the batch is ended")
         return self.batch
 
     def wait(self, timeout=None):
@@ -353,6 +374,7 @@ class TuttiBackend(_Base):
 
     # Collectives
 
+    @_call
     def broadcast(self, tensors, opts):
         outputs = [_Output(tensor, reads=True) for tensor in tensors]
 
@@ -362,6 +384,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
+    @_call
     def allreduce(self, tensors, opts):
         op = _operation(opts.reduceOp)
         outputs = [_Output(tensor, reads=True) for tensor in tensors]
@@ -375,9 +398,11 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
+    @_call
     def allreduce_coalesced(self, tensors, opts):
         return self.allreduce(tensors, opts)
 
+    @_call
     def reduce(self, tensors, opts):
         op = _operation(opts.reduceOp)
         outputs = [_Output(tensor, reads=True) for tensor in tensors]
@@ -388,6 +413,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(tensors, outputs), tensors, _finishing(outputs))
 
+    @_call
     def allgather(self, outputs, inputs, opts=None):
         sources = _inputs(inputs)
         flats = [source.new_empty(source.numel() * self._size) for source in sources]
@@ -399,9 +425,11 @@ class TuttiBackend(_Base):
         finish = [step for flat, list_ in zip(flats, outputs, strict=True) for step in _split_to(flat, list_)]
         return self._run(call, [*sources, *flats, *(part for list_ in outputs for part in list_)], outputs, finish)
 
+    @_call
     def all_gather_single(self, output, input, opts=None):
         return self.all_gather_single_coalesced([output], [input], opts)
 
+    @_call
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         sources = _inputs(inputs)
         targets = [_Output(output) for output in outputs]
@@ -412,6 +440,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
+    @_call
     def reduce_scatter(self, outputs, inputs, opts):
         op = _operation(opts.reduceOp)
         sources = [torch.cat([part.detach().reshape(-1) for part in list_]) for list_ in inputs]
@@ -423,9 +452,11 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
+    @_call
     def reduce_scatter_single(self, output, input, opts):
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
+    @_call
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         op = _operation(opts.reduceOp)
         sources = _inputs(inputs)
@@ -437,6 +468,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used(sources, targets), outputs, _finishing(targets))
 
+    @_call
     def all_to_all_single(self, output, input, output_splits, input_splits, opts=None):
         source = _inputs([input])[0]
         target = _Output(output)
@@ -454,6 +486,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used([source], [target]), [output], target.finish)
 
+    @_call
     def alltoall(self, outputs, inputs, opts=None):
         source = torch.cat([part.detach().reshape(-1) for part in inputs])
         flat = source.new_empty(sum(output.numel() for output in outputs))
@@ -468,6 +501,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, [source, flat, *outputs], outputs, _split_to(flat, outputs))
 
+    @_call
     def gather(self, outputs, inputs, opts):
         source = inputs[0].detach().reshape(-1)
         is_root = self._rank == opts.rootRank
@@ -480,6 +514,7 @@ class TuttiBackend(_Base):
             return self._run(call, [source], outputs)
         return self._run(call, [source, flat, *outputs[0]], outputs, _split_to(flat, outputs[0]))
 
+    @_call
     def scatter(self, outputs, inputs, opts):
         target = _Output(outputs[0].detach())
         flat = target.tensor.view(-1)
@@ -492,6 +527,7 @@ class TuttiBackend(_Base):
 
         return self._run(call, _used([] if source is None else [source], [target]), outputs, target.finish)
 
+    @_call
     def barrier(self, opts=None):
         if tutti.backend() == "cuda":
             self.move_messages()
@@ -505,10 +541,12 @@ class TuttiBackend(_Base):
 
     # Messages
 
+    @_call
     def send(self, tensors, dst, tag=0):
         sources = _inputs(tensors)
         return self._send_or_receive([("send", source, dst) for source in sources], sources, ())
 
+    @_call
     def recv(self, tensors, src, tag=0):
         targets = [_Output(tensor) for tensor in tensors]
         messages = [("recv", target.tensor, src) for target in targets]
@@ -546,13 +584,21 @@ class TuttiBackend(_Base):
         return work
 
     def start_coalescing(self, device=None):
+        self._drop_batch(RuntimeError("the batch of this message was never ended"))
         self._batch = []
 
+    @_call
     def end_coalescing(self, device=None):
+        self.move_messages()
         batch, self._batch = self._batch or [], None
         works, self._coalesced = self._coalesced, []
-        self.move_messages()
         return self._move(batch, [work.wait for work in works])
+
+    def _drop_batch(self, error):
+        """Forgets a batch in which a call has failed: its messages do not move."""
+        batch, self._batch, self._coalesced = self._batch or [], None, []
+        for message in batch:
+            message[3].error = error
 
     # The end
 
