@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/arguments.hpp"
 #include "collectives/training/bucket_plan.hpp"
+#include "collectives/training/clipping.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "device/runtime.hpp"
@@ -67,6 +68,7 @@ class GradientBuckets::Impl {
 
   void ready(int member, int index);
   void synchronize();
+  Tensor clip_norm(const GradientClip& clip);
   void begin_no_sync();
   void end_no_sync() noexcept;
   /// Makes buckets of the same gradients for another communicator.
@@ -244,6 +246,23 @@ void GradientBuckets::Impl::synchronize() {
   begin_next_iteration();
 }
 
+Tensor GradientBuckets::Impl::clip_norm(const GradientClip& clip) {
+  const Arguments arguments(Runtime::get(), "GradientBuckets::clip_norm");
+  const std::lock_guard lock(mutex_);
+  if (is_under_way_)
+    arguments.fail("gradients have been reported in this iteration, expected synchronize before");
+  if (no_sync_depth_ > 0) arguments.fail("a no_sync is open, expected its end and synchronize before");
+  check_clip(arguments, communicator_, clip, gradients_[0], "gradients");
+  std::vector<collectives::ClippedGradients> members;
+  for (std::size_t local = 0; local < locals(); ++local) {
+    const int member = communicator_.first_member() + static_cast<int>(local);
+    members.push_back(
+        {.measured = collectives::measured_share(gradients_[local], member, communicator_.member_count()),
+         .scaled = gradients_[local]});
+  }
+  return collectives::clip_norm(communicator_, arguments, members, clip);
+}
+
 void GradientBuckets::Impl::begin_next_iteration() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].missing = locals() * plan_[b].size();
@@ -320,6 +339,9 @@ void GradientBuckets::ready(int member, int index) {
 }
 void GradientBuckets::synchronize() {
   impl_->synchronize();
+}
+Tensor GradientBuckets::clip_norm(const GradientClip& clip) {
+  return impl_->clip_norm(clip);
 }
 void GradientBuckets::rescale(Communicator& communicator) {
   impl_ = impl_->rescaled(communicator);

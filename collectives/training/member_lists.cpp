@@ -2,6 +2,8 @@
 #include "collectives/training/member_lists.hpp"
 
 #include "collectives/call/disjoint.hpp"
+#include "device/runtime.hpp"
+#include "stream/thread_streams.hpp"
 
 #include <cstddef>
 
@@ -41,6 +43,14 @@ void check_member_lists(const Arguments& arguments, const Communicator& communic
 void check_local_member(const Arguments& arguments, int member, std::size_t locals) {
   if (member < 0 || static_cast<std::size_t>(member) >= locals)
     arguments.fail("member is {}, expected 0 to {}, a local member", member, locals - 1);
+}
+
+void require_uncaptured(const Arguments& arguments, const Communicator& communicator) {
+  Runtime& runtime = arguments.runtime();
+  for (const Device device : communicator.devices()) {
+    if (runtime.backend().is_capturing(current_stream_ref(runtime, device.index())))
+      arguments.unsupported("the current stream of {} is being captured", to_string(device));
+  }
 }
 
 }  // namespace tutti::collectives

@@ -19,4 +19,7 @@ void check_member_lists(const Arguments& arguments, const Communicator& communic
 /// Checks that `member` is one of so many local members. Throws Error(invalid_argument).
 void check_local_member(const Arguments& arguments, int member, std::size_t locals);
 
+/// Checks that no current stream of the local members' devices is being captured. Throws Error(unsupported).
+void require_uncaptured(const Arguments& arguments, const Communicator& communicator);
+
 }  // namespace tutti::collectives

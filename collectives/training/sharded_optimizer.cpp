@@ -2,6 +2,7 @@
 #include "tutti/sharded_optimizer.hpp"
 
 #include "collectives/call/arguments.hpp"
+#include "collectives/training/clipping.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "device/runtime.hpp"
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +72,8 @@ class ShardedOptimizer::Impl {
   }
   [[nodiscard]] const std::vector<ParameterShard>& shards() const noexcept { return shards_; }
 
-  void step(const Update& update);
+  void step(const Update& update) { step(update, nullptr); }
+  Tensor step(const Update& update, const GradientClip& clip) { return step(update, &clip); }
   /// Makes an optimiser of the same parameters for another communicator.
   [[nodiscard]] std::unique_ptr<Impl> rescaled(Communicator& communicator, const Restore& restore) const;
   void zero_gradients() const {
@@ -83,9 +86,14 @@ class ShardedOptimizer::Impl {
  private:
   void check(TensorLists parameters) const;
   void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements);
+  /// Gives all members the parameters of all shards.
+  void gather_parameters();
   /// Calls `work` for each local shard, with its device current.
   template <class Work>
   void for_each_shard(const Work& work) const;
+  /// Makes a step, with clipping if there is a `clip`. Returns the norm, if it is known.
+  Tensor step(const Update& update, const GradientClip* clip);
+  [[nodiscard]] Tensor clip_shards(const Arguments& arguments, const GradientClip& clip);
   /// The memory is not reused before the step is done, though the optimizer be destroyed. Of what the update
   /// alone touches, or whatever follows an update that throws, the communicator's calls do not tell.
   void keep_memory() const;
@@ -170,27 +178,45 @@ void ShardedOptimizer::Impl::for_each_shard(const Work& work) const {
   }
 }
 
-void ShardedOptimizer::Impl::step(const Update& update) {
+Tensor ShardedOptimizer::Impl::clip_shards(const Arguments& arguments, const GradientClip& clip) {
+  std::vector<collectives::ClippedGradients> members;
+  for (const ParameterShard& shard : shards_)
+    members.push_back(
+        {.measured = {{shard.gradients, 0, shard.gradients.numel()}}, .scaled = {shard.gradients}});
+  return collectives::clip_norm(communicator_, arguments, members, clip);
+}
+
+Tensor ShardedOptimizer::Impl::step(const Update& update, const GradientClip* clip) {
   const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
   if (!update) arguments.fail("update is empty, expected a function");
   if (is_updating_)
     arguments.fail("the update of an earlier step has not returned, expected no further step");
+  if (clip != nullptr)
+    check_clip(arguments, communicator_, *clip, std::span(&shards_[0].gradients, 1), "gradients");
   std::vector<Tensor> gradients;
-  std::vector<Tensor> parameters;
   std::vector<Tensor> own_gradients;
-  std::vector<Tensor> own_parameters;
   for (std::size_t local = 0; local < shards_.size(); ++local) {
     gradients.push_back(buffers_[local].flat_gradients);
-    parameters.push_back(buffers_[local].flat_parameters);
     own_gradients.push_back(shards_[local].gradients);
-    own_parameters.push_back(shards_[local].parameters);
   }
   communicator_.reduce_scatter(gradients, own_gradients, options_.operation);
   keep_memory();
+  const Tensor norm = clip == nullptr ? Tensor() : clip_shards(arguments, *clip);
   is_updating_ = true;
   for_each_shard(update);
   is_updating_ = false;
-  communicator_.all_gather(own_parameters, parameters);
+  gather_parameters();
+  return norm;
+}
+
+void ShardedOptimizer::Impl::gather_parameters() {
+  std::vector<Tensor> shards;
+  std::vector<Tensor> wholes;
+  for (std::size_t local = 0; local < shards_.size(); ++local) {
+    shards.push_back(shards_[local].parameters);
+    wholes.push_back(buffers_[local].flat_parameters);
+  }
+  communicator_.all_gather(shards, wholes);
 }
 
 std::unique_ptr<ShardedOptimizer::Impl> ShardedOptimizer::Impl::rescaled(Communicator& communicator,
@@ -228,6 +254,9 @@ const std::vector<ParameterShard>& ShardedOptimizer::shards() const noexcept {
 }
 void ShardedOptimizer::step(const Update& update) {
   impl_->step(update);
+}
+Tensor ShardedOptimizer::step(const Update& update, const GradientClip& clip) {
+  return impl_->step(update, clip);
 }
 void ShardedOptimizer::rescale(Communicator& communicator, const Restore& restore) {
   impl_ = impl_->rescaled(communicator, restore);

@@ -3,6 +3,7 @@
 
 #include "tutti/communicator.hpp"
 #include "tutti/export.hpp"
+#include "tutti/gradient_clip.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
@@ -150,6 +151,20 @@ class TUTTI_EXPORT GradientBuckets {
   /// naming some. Report them and call it again; meanwhile other ranks wait as for a late one. In a
   /// `no_sync`, it does nothing.
   void synchronize();
+
+  /// Clips the combined gradients by their norm (see `GradientClip`): call it between `synchronize` and the
+  /// next `ready`, on all ranks alike. Returns the norm before clipping, a float64 scalar on the device of
+  /// local member 0, which is the same on all members.
+  ///
+  /// Runs on the calling thread's current streams of the local members' devices, and waits on the host only
+  /// if `clip.error_if_nonfinite`. Every member squares 1 / `member_count` of the elements; an all_gather of
+  /// 8 bytes per member follows, unless there is one member; then every member scales its gradients, which
+  /// takes no memory traffic if the norm is not too large. Gradients that are not contiguous are copied.
+  ///
+  /// Throws Error(invalid_argument) and queues nothing: if `clip.max_norm` is negative or NaN; if gradients
+  /// have been reported in the iteration, or a `no_sync` is open; if a gradient has an integer or bool type.
+  /// Throws Error(unsupported) if `clip.error_if_nonfinite` is set in a capture.
+  Tensor clip_norm(const GradientClip& clip);
 
   /// Suspends reductions for the guard's lifetime: backward passes then only add to the gradients of their
   /// own device and report them. They belong to the iteration that ends with the first `synchronize` after

@@ -4,6 +4,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/export.hpp"
+#include "tutti/gradient_clip.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
@@ -120,6 +121,17 @@ class TUTTI_EXPORT ShardedOptimizer {
 
   /// Calls `update` once for each local shard, with its device current.
   void step(const Update& update);
+  /// Does the same, but first clips the combined gradients by their norm (see `GradientClip`). Returns the
+  /// norm before clipping, a float64 scalar on the device of local member 0, which is the same on all
+  /// members. Padding counts with what it holds, which is 0 unless the program has written there.
+  ///
+  /// Every member reads its shard of the gradients once more, and writes it if the norm is too large; an
+  /// all_gather of 8 bytes per member tells the norm to all. If `clip.error_if_nonfinite` and the norm is not
+  /// finite, all ranks throw Error(invalid_argument) before any update, and the optimiser may go on with
+  /// other gradients. Throws Error(invalid_argument), and queues nothing, if `clip.max_norm` is negative or
+  /// NaN, or the gradients have an integer or bool type, and Error(unsupported) for `error_if_nonfinite` in a
+  /// capture.
+  Tensor step(const Update& update, const GradientClip& clip);
 
   /// Fills the state of a new shard, and its parameters too if they should change.
   using Restore = std::function<void(const ParameterShard& shard)>;

@@ -15,6 +15,7 @@
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/gradient_clip.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/graphed_callables.hpp"
 #include "tutti/jiterator.hpp"

@@ -136,6 +136,13 @@ Touches touches_of(const backend::RandomFill& task) {
   return touches;
 }
 
+Touches touches_of(const backend::NormPieces& task, bool writes) {
+  Touches touches;
+  for (const backend::NormPiece& piece : task.pieces)
+    add_bytes(touches, piece.address, piece.count * size_of(task.dtype), writes);
+  return touches;
+}
+
 Touches touches_of(const backend::TeamRound& task) {
   Touches touches;
   for (const backend::TeamRound* part = &task; part != nullptr; part = part->relay) add_part(touches, *part);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/norm_calls.hpp"
 #include "backend/operations.hpp"
 #include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
@@ -32,6 +33,7 @@ void add_strided(Touches& touches, const std::byte* begin, std::size_t element_b
 [[nodiscard]] Touches touches_of(const backend::Convert& task);
 [[nodiscard]] Touches touches_of(const backend::Fill& task);
 [[nodiscard]] Touches touches_of(const backend::RandomFill& task);
+[[nodiscard]] Touches touches_of(const backend::NormPieces& task, bool writes);
 /// Returns the round's accesses to the member's own memory once it has waited for others. Windows are ordered
 /// by their flags; what is put or exposed is reported by the caller of the rounds.
 [[nodiscard]] Touches touches_of(const backend::TeamRound& task);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_sanitizer/watched_backend.hpp"
 
+#include "backend/numbers/norm.hpp"
 #include "settings/log.hpp"
 #include "stream_sanitizer/reports.hpp"
 #include "tutti/error.hpp"
@@ -133,6 +134,32 @@ void WatchedBackend::team_round(StreamRef stream, const backend::TeamRound& task
 void WatchedBackend::team_links(StreamRef stream, const backend::TeamLinks& task) {
   watch(stream, "messages between members", touches_of(task), false,
         [&] { inner_->team_links(stream, task); });
+}
+
+backend::NormCalls& WatchedBackend::norms() {
+  return dynamic_cast<backend::NormCalls&>(*inner_);
+}
+
+void WatchedBackend::square_sums(StreamRef stream, const backend::NormPieces& task, double* sums) {
+  Touches touches = touches_of(task, false);
+  std::uint64_t tiles = 0;
+  for (const backend::NormPiece& piece : task.pieces) tiles += backend::norm_tiles(task.dtype, piece.count);
+  add_bytes(touches, reinterpret_cast<const std::byte*>(sums), tiles * sizeof(double), true);
+  watch(stream, "sums of squares", touches, false, [&] { norms().square_sums(stream, task, sums); });
+}
+
+void WatchedBackend::norm_of_sums(StreamRef stream, const backend::NormOfSums& task) {
+  Touches touches;
+  add_bytes(touches, reinterpret_cast<const std::byte*>(task.sums), task.count * sizeof(double), false);
+  add_bytes(touches, reinterpret_cast<const std::byte*>(task.result), (task.is_last ? 2 : 1) * sizeof(double),
+            true);
+  watch(stream, "norm", touches, false, [&] { norms().norm_of_sums(stream, task); });
+}
+
+void WatchedBackend::scale(StreamRef stream, const backend::NormPieces& task, const double* factor) {
+  Touches touches = touches_of(task, true);
+  add_bytes(touches, reinterpret_cast<const std::byte*>(factor), sizeof(double), false);
+  watch(stream, "scaling", touches, false, [&] { norms().scale(stream, task, factor); });
 }
 
 backend::CodeCalls& WatchedBackend::code() {

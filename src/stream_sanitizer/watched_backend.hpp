@@ -4,6 +4,7 @@
 #include "backend/backend.hpp"
 #include "backend/code_calls.hpp"
 #include "backend/host/host_backend.hpp"
+#include "backend/norm_calls.hpp"
 #include "base/fork_mark.hpp"
 #include "settings/log.hpp"
 #include "stream_sanitizer/settings.hpp"
@@ -28,7 +29,7 @@
 namespace tutti::stream_sanitizer {
 
 /// Wraps a backend, forwards all calls to it, and reports them to the watcher.
-class WatchedBackend final : public backend::Backend, public backend::CodeCalls {
+class WatchedBackend final : public backend::Backend, public backend::CodeCalls, public backend::NormCalls {
  public:
   using StreamRef = backend::StreamRef;
 
@@ -209,6 +210,11 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   void run_code(StreamRef stream, const std::shared_ptr<const backend::CompiledCode>& compiled,
                 const backend::CodeRun& run) override;
 
+  // Norms.
+  void square_sums(StreamRef stream, const backend::NormPieces& task, double* sums) override;
+  void norm_of_sums(StreamRef stream, const backend::NormOfSums& task) override;
+  void scale(StreamRef stream, const backend::NormPieces& task, const double* factor) override;
+
   // Accesses that the backend's other calls do not show.
   [[nodiscard]] bool is_watched() const noexcept override { return true; }
   void memory_taken(const void* address, std::size_t bytes) noexcept override;
@@ -231,6 +237,7 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   [[nodiscard]] bool is_pageable(const std::byte* address);
   /// Returns the backend's code calls. Throws Error(unsupported) if it has none.
   [[nodiscard]] backend::CodeCalls& code();
+  [[nodiscard]] backend::NormCalls& norms();
   void forget_memory_at(const void* address) noexcept;
   // These keep the size of pinned memory, which backends need not know.
   void remember_pinned(const void* address, std::size_t bytes);

@@ -6,6 +6,7 @@
 #include "backend/cuda/address_ranges.hpp"
 #include "backend/cuda/kernels/kernels.hpp"
 #include "backend/cuda/table_store.hpp"
+#include "backend/norm_calls.hpp"
 
 #include <atomic>
 #include <memory>
@@ -22,7 +23,7 @@ namespace tutti::backend::cuda {
 ///
 /// A stream handle is the `cudaStream_t`; nullptr is the legacy default stream of the StreamRef's device, and
 /// so calls with it make that device current first. Events are `cudaEvent_t`.
-class CudaBackend final : public Backend, public CodeCalls {
+class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
  public:
   /// Uses `count` devices, at least one.
   explicit CudaBackend(int count);
@@ -116,6 +117,10 @@ class CudaBackend final : public Backend, public CodeCalls {
   void load(int device, const CompiledCode& code) override;
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
+
+  void square_sums(StreamRef stream, const NormPieces& task, double* sums) override;
+  void norm_of_sums(StreamRef stream, const NormOfSums& task) override;
+  void scale(StreamRef stream, const NormPieces& task, const double* factor) override;
 
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;

@@ -187,4 +187,22 @@ void CudaBackend::random_fill(StreamRef stream, const RandomFill& task) {
   end_launch(stream);
 }
 
+void CudaBackend::square_sums(StreamRef stream, const NormPieces& task, double* sums) {
+  const CurrentDevice current(stream.device);
+  check(launch_square_sums(site(stream, "sums of squares"), task, sums), "norm kernel", stream.device);
+  end_launch(stream);
+}
+
+void CudaBackend::norm_of_sums(StreamRef stream, const NormOfSums& task) {
+  const CurrentDevice current(stream.device);
+  check(launch_norm_of_sums(site(stream, "a norm"), task), "norm kernel", stream.device);
+  end_launch(stream);
+}
+
+void CudaBackend::scale(StreamRef stream, const NormPieces& task, const double* factor) {
+  const CurrentDevice current(stream.device);
+  check(launch_scale(site(stream, "a scaling"), task, factor), "scale kernel", stream.device);
+  end_launch(stream);
+}
+
 }  // namespace tutti::backend::cuda

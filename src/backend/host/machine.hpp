@@ -13,6 +13,7 @@
 #include "backend/host/queues/interleaver.hpp"
 #include "backend/host/queues/stream_worker.hpp"
 #include "backend/host/virtual_machine_control.hpp"
+#include "backend/norm_calls.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>
@@ -35,7 +36,7 @@ class RoundCount;
 /// A running virtual machine: the host implementation of the seam.
 ///
 /// Construct with a checked description. The destructor completes all queued work first.
-class Machine final : public Backend, public CodeCalls, public VirtualMachineControl {
+class Machine final : public Backend, public CodeCalls, public NormCalls, public VirtualMachineControl {
  public:
   explicit Machine(virtual_devices::VirtualMachine description);
   ~Machine() override;
@@ -133,6 +134,11 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   void load(int /*device*/, const CompiledCode& /*code*/) override {}  // all devices share compiled code
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
+
+  // NormCalls.
+  void square_sums(StreamRef stream, const NormPieces& task, double* sums) override;
+  void norm_of_sums(StreamRef stream, const NormOfSums& task) override;
+  void scale(StreamRef stream, const NormPieces& task, const double* factor) override;
 
   // Backend: graphs.
   [[nodiscard]] bool is_capturing(StreamRef stream) override;

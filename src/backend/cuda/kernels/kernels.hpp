@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/link_table.hpp"
 #include "backend/cuda/kernels/segment_tables.hpp"
 #include "backend/cuda/kernels/team_table.hpp"
+#include "backend/norm_calls.hpp"
 #include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
 
@@ -56,6 +57,10 @@ cudaError_t launch_ordered_reduction(LaunchSite where, const OrderedReduction& t
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
+/// These launch one kernel for each `most_norm_pieces` pieces.
+cudaError_t launch_square_sums(LaunchSite where, const NormPieces& task, double* sums);
+cudaError_t launch_scale(LaunchSite where, const NormPieces& task, const double* factor);
+cudaError_t launch_norm_of_sums(LaunchSite where, const NormOfSums& task);
 /// Waits until `flag` is not 0, for `longest` nanoseconds at most, and sets `outcome`.
 cudaError_t launch_wait(LaunchSite where, std::uint32_t* flag, std::uint64_t longest, std::uint32_t* outcome);
 // A part without work is a kernel, too, as others wait for it.
@@ -87,6 +92,7 @@ cudaError_t preload_ordered_reduction();
 cudaError_t preload_convert();
 cudaError_t preload_fill();
 cudaError_t preload_random_fill();
+cudaError_t preload_norms();
 cudaError_t preload_wait();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
