@@ -5,6 +5,7 @@
 #include "collectives/training/clipping.hpp"
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
+#include "collectives/training/optimizer_state.hpp"
 #include "device/runtime.hpp"
 #include "tutti/stream.hpp"
 
@@ -14,6 +15,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,8 @@ class ShardedOptimizer::Impl {
 
   void step(const Update& update) { step(update, nullptr); }
   Tensor step(const Update& update, const GradientClip& clip) { return step(update, &clip); }
+  void save(const std::string& path, std::string_view extra);
+  [[nodiscard]] std::string load(const std::string& path);
   /// Makes an optimiser of the same parameters for another communicator.
   [[nodiscard]] std::unique_ptr<Impl> rescaled(Communicator& communicator, const Restore& restore) const;
   void zero_gradients() const {
@@ -86,6 +90,9 @@ class ShardedOptimizer::Impl {
  private:
   void check(TensorLists parameters) const;
   void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements);
+  /// Checks that no step is under way, and that no current stream is being captured.
+  void require_idle(const Arguments& arguments) const;
+  [[nodiscard]] collectives::OptimizerLayout layout() const;
   /// Gives all members the parameters of all shards.
   void gather_parameters();
   /// Calls `work` for each local shard, with its device current.
@@ -209,6 +216,38 @@ Tensor ShardedOptimizer::Impl::step(const Update& update, const GradientClip* cl
   return norm;
 }
 
+void ShardedOptimizer::Impl::require_idle(const Arguments& arguments) const {
+  if (is_updating_) arguments.fail("an update has thrown or has not returned, expected none");
+  require_uncaptured(arguments, communicator_);
+}
+
+collectives::OptimizerLayout ShardedOptimizer::Impl::layout() const {
+  const std::vector<Tensor>& parameters = buffers_[0].parameters;
+  const DType dtype = parameters[0].dtype();
+  collectives::OptimizerLayout layout;
+  layout.parameter_dtype = dtype;
+  layout.state_dtype = options_.state_dtype.value_or(dtype);
+  layout.state_count = static_cast<std::uint32_t>(options_.state_count);
+  for (const Tensor& parameter : parameters) {
+    layout.elements += aligned(parameter.numel());
+    layout.sizes.emplace_back(parameter.sizes().begin(), parameter.sizes().end());
+  }
+  return layout;
+}
+
+void ShardedOptimizer::Impl::save(const std::string& path, std::string_view extra) {
+  require_idle(Arguments(Runtime::get(), "ShardedOptimizer::save"));
+  collectives::save_state(communicator_, layout(), shards_, path, extra);
+}
+
+std::string ShardedOptimizer::Impl::load(const std::string& path) {
+  require_idle(Arguments(Runtime::get(), "ShardedOptimizer::load"));
+  std::string extra = collectives::load_state(communicator_, layout(), shards_, path);
+  keep_memory();
+  gather_parameters();
+  return extra;
+}
+
 void ShardedOptimizer::Impl::gather_parameters() {
   std::vector<Tensor> shards;
   std::vector<Tensor> wholes;
@@ -257,6 +296,12 @@ void ShardedOptimizer::step(const Update& update) {
 }
 Tensor ShardedOptimizer::step(const Update& update, const GradientClip& clip) {
   return impl_->step(update, clip);
+}
+void ShardedOptimizer::save(const std::string& path, std::string_view extra) {
+  impl_->save(path, extra);
+}
+std::string ShardedOptimizer::load(const std::string& path) {
+  return impl_->load(path);
 }
 void ShardedOptimizer::rescale(Communicator& communicator, const Restore& restore) {
   impl_ = impl_->rescaled(communicator, restore);

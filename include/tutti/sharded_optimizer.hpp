@@ -14,6 +14,8 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 /// Divides the work and memory of an optimiser's step among the members.
@@ -133,6 +135,29 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// capture.
   Tensor step(const Update& update, const GradientClip& clip);
 
+  /// Saves the parameters and the state of all shards to one file. All ranks call it; the rank of member 0
+  /// writes the file, at its `path`, with its `extra`: up to 4096 bytes of the program's own, such as the
+  /// number of the step.
+  ///
+  /// The file does not depend on the number of members: any number of them can load it, and members whose
+  /// shards hold the same numbers write the same bytes. It is written beside `path` and takes its place when
+  /// it is complete and on the disk; until then, and if anything fails, an older file stays as it was. (See
+  /// docs/environment.md, Files. What cannot be replaced by a new file is refused.)
+  ///
+  /// Runs on the current streams, for which the rank of member 0 waits; memory: 32 MiB there, pinned and on
+  /// the device of member 0, whatever the size. If a rank cannot, all throw the same Error: invalid_argument
+  /// with the path and the system's reason. Throws Error(unsupported) in a capture.
+  void save(const std::string& path, std::string_view extra = {});
+  /// Loads what `save` has written: the parameters, on all members, and the state. All ranks call it; the
+  /// rank of member 0 reads the file at its `path`. Returns the `extra` that was saved, on all ranks.
+  ///
+  /// The file is read twice. First it is checked: that it is a file of `save`, of this version, undamaged (a
+  /// checksum covers it) and complete, and that element types, number of state tensors and sizes of the
+  /// parameters are those of this optimiser. If not, all ranks throw Error(invalid_argument) which names the
+  /// file, what was found and what is expected, and nothing has changed. Cost and other errors are those of
+  /// `save`.
+  [[nodiscard]] std::string load(const std::string& path);
+
   /// Fills the state of a new shard, and its parameters too if they should change.
   using Restore = std::function<void(const ParameterShard& shard)>;
   /// Goes on with another communicator, for instance that of the ranks that are left
@@ -142,8 +167,8 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// zero; then `restore`, if given, is called for each local shard, as an update is by `step`.
   ///
   /// After a loss, the parameters are outputs of a step that may have been under way, and the state of the
-  /// lost shards is gone with their rank. So a program loads a checkpoint: the parameters before it calls
-  /// this, and the state in `restore`, by `shard.begin`.
+  /// lost shards is gone with their rank. So a program loads a checkpoint: by `load` afterwards, or one of
+  /// its own, the parameters before it calls this, and the state in `restore`, by `shard.begin`.
   ///
   /// Of the new communicator, this is the constructor's call, with its checks and errors. If it or `restore`
   /// throws, nothing has changed here. Views, buffers and shards that were returned before keep their memory,
