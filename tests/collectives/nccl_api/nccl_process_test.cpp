@@ -277,6 +277,40 @@ TEST(NcclCapture, AGroupIsCapturedAndReplayed) {
   for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
 }
 
+TEST(NcclCapture, EveryDeviceMayHaveAGraphOfItsOwn) {
+  boot("island", 2);
+  std::array<ncclComm_t, 2> comms{};
+  TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
+  {
+    std::vector<Tensor> tensors;
+    for (int device = 0; device < 2; ++device) tensors.push_back(full({100}, 1, {.device = device}));
+    for (int device = 0; device < 2; ++device) synchronize(device);
+    const std::array<Stream, 2> streams{Stream(0), Stream(1)};
+    std::array<CUDAGraph, 2> graphs;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const StreamGuard guard(streams[i]);
+      graphs[i].capture_begin();
+    }
+    for (int call = 0; call < 2; ++call) {
+      TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+      for (std::size_t rank = 0; rank < 2; ++rank)
+        TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensors[rank].data(), tensors[rank].data(), 100, ncclFloat,
+                                           ncclSum, comms[rank], handle_of(streams[rank])));
+      TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+    }
+    for (std::size_t i = 2; i-- > 0;) graphs[i].capture_end();
+    for (int launch = 0; launch < 3; ++launch) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        const StreamGuard guard(streams[i]);
+        graphs[i].replay();
+      }
+    }
+    for (const Stream& stream : streams) stream.synchronize();
+    for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), Floats(100, 64));
+  }
+  for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+}
+
 TEST(NcclAlone, OneRankIsACommunicator) {
   boot("island", 1);
   ncclUniqueId id{};
