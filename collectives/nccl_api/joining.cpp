@@ -35,6 +35,8 @@ CommunicatorOptions options_for(std::vector<Device> devices) {
 void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
   note_use();
   const auto clique = std::make_shared<Clique>(std::move(communicator));
+  if (clique->first_rank() == 0)
+    log_info(fmt::format("tutti carries a communicator of {} ranks for NCCL's interface", clique->ranks()));
   std::vector<std::unique_ptr<ncclComm>> handles;
   for (int local = 0; local < clique->size(); ++local) {
     auto handle = std::make_unique<ncclComm>();
@@ -57,8 +59,6 @@ void make_by_tutti(std::span<const Joining> run, Meeting* meeting) {
     results.push_back(joining.result);
   }
   const CommunicatorOptions options = options_for(std::move(devices));
-  if (run.front().rank == 0)
-    log_info(fmt::format("tutti carries a communicator of {} ranks for NCCL's interface", run.front().ranks));
   hand_out(meeting == nullptr ? Communicator(options) : Communicator(*meeting, options), results);
 }
 
