@@ -191,7 +191,7 @@ void OptimizerFileReader::fail(const char* format, const Values&... values) cons
 OptimizerFileReader::OptimizerFileReader(std::string path, const OptimizerLayout& expected)
     : path_(std::move(path)),
       expected_(expected),
-      file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+      file_(Descriptor(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))) {
   struct stat status {};
   if (!file_.is_open() || fstat(file_.number(), &status) != 0) fail("{}", system_reason(errno));
   if (!S_ISREG(status.st_mode)) fail("is not a regular file, expected an optimiser's state");
