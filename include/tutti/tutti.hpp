@@ -30,6 +30,7 @@
 #include "tutti/registered_memory.hpp"
 #include "tutti/rng.hpp"
 #include "tutti/sharded_optimizer.hpp"
+#include "tutti/shared_folder.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/stream_sanitizer.hpp"

@@ -2,9 +2,11 @@
 #include "collectives/bootstrap/world.hpp"
 
 #include "tutti/device.hpp"
+#include "tutti/shared_folder.hpp"
 #include "tutti/tcp.hpp"
 
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <vector>
 
@@ -27,12 +29,21 @@ class Shared final : public Exchange {
   Exchange& exchange_;
 };
 
-std::unique_ptr<tcp::Exchange> world;
+std::unique_ptr<Exchange> world;
+
+/// Whether the ranks meet in a shared folder; otherwise over TCP.
+bool is_in_folder() {
+  return std::getenv("TUTTI_FOLDER") != nullptr;
+}
 
 }  // namespace
 
 void enter_world(int& /*argc*/, char**& /*argv*/) {
-  world = std::make_unique<tcp::Exchange>(tcp::rendezvous());
+  if (is_in_folder()) {
+    world = std::make_unique<shared_folder::Exchange>(shared_folder::rendezvous());
+  } else {
+    world = std::make_unique<tcp::Exchange>(tcp::rendezvous());
+  }
 }
 
 void leave_world() {
@@ -56,7 +67,7 @@ std::unique_ptr<Exchange> exchange_of_world() {
 }
 
 std::string network_of_world() {
-  return "TCP";
+  return is_in_folder() ? "a shared folder" : "TCP";
 }
 
 Communicator communicator_of_world(const CommunicatorOptions& options) {

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/folder/network.hpp"
+
+#include "tutti/error.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti::shared_folder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Number = std::array<char, 32>;
+
+/// How long a network counts as busy after something has come.
+constexpr std::chrono::milliseconds while_busy{50};
+
+/// A message is a file "m-SOURCE-COUNT" in the folder "to-TARGET" of the network's folder, which the target
+/// removes when it has read it. Messages of a source have consecutive counts from 1.
+class FolderNetwork final : public Network {
+ public:
+  FolderNetwork(std::shared_ptr<const Session> session, tutti::Exchange& exchange)
+      : session_(std::move(session)),
+        rank_(exchange.rank()),
+        name_("net-" + common_number(exchange)),
+        box_(session_->box().inner(name_)),
+        inbox_(box_.inner(inbox_name(rank_))),
+        sent_(static_cast<std::size_t>(exchange.size()), 0),
+        received_(sent_) {
+    wait_for_all(exchange);
+    for (int target = 0; target < exchange.size(); ++target)
+      outboxes_.push_back(box_.inner(inbox_name(target)));
+    wait_for_all(exchange);
+  }
+  ~FolderNetwork() override {
+    box_.remove_inner(inbox_name(rank_));
+    session_->box().remove_empty(name_);
+  }
+
+  [[nodiscard]] std::string name() const override { return "a shared folder"; }
+  void send(int target, std::vector<std::byte> bytes) override;
+  [[nodiscard]] std::optional<Message> receive() override;
+  [[nodiscard]] bool is_delivered() override;
+  [[nodiscard]] bool is_busy() override { return !is_delivered() || Clock::now() - latest_ < while_busy; }
+  [[nodiscard]] std::unique_ptr<Network> part(std::span<const int> /*ranks*/,
+                                              tutti::Exchange& exchange) override {
+    return make_network(session_, exchange);
+  }
+
+ private:
+  [[nodiscard]] static std::string inbox_name(int rank) { return fmt::format("to-{}", rank); }
+  [[nodiscard]] static std::string message_name(int source, std::uint64_t count) {
+    return fmt::format("m-{}-{}", source, count);
+  }
+  [[nodiscard]] std::string place_of(int target) const { return name_ + "/" + inbox_name(target); }
+  /// Returns what rank 0 of the exchange has drawn.
+  [[nodiscard]] static std::string common_number(tutti::Exchange& exchange);
+  static void wait_for_all(tutti::Exchange& exchange) { static_cast<void>(common_number(exchange)); }
+
+  std::shared_ptr<const Session> session_;
+  int rank_;
+  std::string name_;
+  Box box_;
+  Box inbox_;
+  std::vector<Box> outboxes_;                 ///< by target
+  std::vector<std::uint64_t> sent_;           ///< by target
+  std::vector<std::uint64_t> received_;       ///< by source
+  std::vector<std::uint64_t> taken_ = sent_;  ///< by target: known to have been received
+  Clock::time_point latest_{};                ///< when something came
+  std::size_t next_source_ = 0;
+};
+
+std::string FolderNetwork::common_number(tutti::Exchange& exchange) {
+  Number mine{};
+  draw_name().copy(mine.data(), mine.size());
+  std::vector<Number> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  return {all[0].data(), all[0].size()};
+}
+
+void FolderNetwork::send(int target, std::vector<std::byte> bytes) {
+  const auto index = static_cast<std::size_t>(target);
+  const std::string name = message_name(rank_, sent_[index] + 1);
+  try {
+    outboxes_[index].put(session_->key(), place_of(target), name, bytes);
+  } catch (const Error&) {
+    if (!box_.has(inbox_name(target))) return;  // the target has left
+    throw;
+  }
+  ++sent_[index];
+}
+
+std::optional<Network::Message> FolderNetwork::receive() {
+  const std::size_t sources = received_.size();
+  // One listing tells of all sources; the first one in turn is served, so that none is left behind.
+  std::vector<bool> has_come(sources, false);
+  for (const std::string& name : inbox_.names()) {
+    for (std::size_t source = 0; source < sources; ++source) {
+      if (name == message_name(static_cast<int>(source), received_[source] + 1)) has_come[source] = true;
+    }
+  }
+  for (std::size_t i = 0; i < sources; ++i) {
+    const std::size_t source = (next_source_ + i) % sources;
+    if (!has_come[source]) continue;
+    const std::string name = message_name(static_cast<int>(source), received_[source] + 1);
+    std::optional<Bytes> bytes = inbox_.get(session_->key(), place_of(rank_), name);
+    if (!bytes) {
+      throw Error(ErrorCode::transport_failure,
+                  fmt::format("shared_folder: {}/{} has been changed by others", inbox_.path(), name));
+    }
+    inbox_.remove(name);
+    ++received_[source];
+    next_source_ = source + 1;
+    latest_ = Clock::now();
+    return Message{static_cast<int>(source), std::move(*bytes)};
+  }
+  return std::nullopt;
+}
+
+bool FolderNetwork::is_delivered() {
+  for (std::size_t target = 0; target < sent_.size(); ++target) {
+    if (taken_[target] == sent_[target]) continue;
+    if (outboxes_[target].has(message_name(rank_, sent_[target]))) return false;
+    taken_[target] = sent_[target];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(std::shared_ptr<const Session> session, tutti::Exchange& exchange) {
+  return std::make_unique<FolderNetwork>(std::move(session), exchange);
+}
+
+}  // namespace tutti::shared_folder

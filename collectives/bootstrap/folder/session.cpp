@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/folder/session.hpp"
+
+#include "base/patience.hpp"
+#include "base/ranks_in_words.hpp"
+#include "tutti/error.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::shared_folder {
+namespace {
+
+constexpr std::size_t least_secret = 16;
+constexpr std::string_view job_place = "job";
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "shared_folder::Exchange: " + what);
+}
+
+const Rendezvous& checked(const Rendezvous& given) {
+  if (given.size < 1) refuse(fmt::format("size is {}, expected 1 or more", given.size));
+  if (given.rank < 0 || given.rank >= given.size)
+    refuse(fmt::format("rank is {}, expected 0 to {}", given.rank, given.size - 1));
+  if (given.folder.empty()) refuse("folder is empty, expected the path of a folder");
+  if (!given.secret.empty() && given.secret.size() < least_secret) {
+    refuse(fmt::format("secret has {} byte(s), expected {} or more, or none", given.secret.size(),
+                       least_secret));
+  }
+  if (given.timeout <= std::chrono::milliseconds(0))
+    refuse(fmt::format("timeout is {} ms, expected more than 0", given.timeout.count()));
+  return given;
+}
+
+tcp::Key key_of(const Rendezvous& rendezvous) {
+  // Secrets have any length; keys of the digest may not be longer than it.
+  const tcp::Key short_secret = tcp::digest_of({}, {bytes_of(rendezvous.secret)});
+  return tcp::digest_of(short_secret, {bytes_of("tutti folder 1 "), bytes_of(rendezvous.job)});
+}
+
+/// The name of the job's folder, which says nothing about its secret.
+std::string folder_name(const tcp::Key& key) {
+  const tcp::Key digest = tcp::digest_of(key, {bytes_of("name")});
+  std::string name = "tutti-";
+  for (std::size_t i = 0; i < 12; ++i) name += fmt::format("{:02x}", std::to_integer<unsigned>(digest[i]));
+  return name;
+}
+
+/// The rank and the number in the name of a hello.
+struct Visitor {
+  int rank = 0;
+  std::string number;
+};
+
+std::optional<Visitor> visitor_of(std::string_view name) {
+  constexpr std::string_view prefix = "hello-";
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  Visitor visitor;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), visitor.rank);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '-') return std::nullopt;
+  visitor.number = std::string(end + 1, name.data() + name.size());
+  return visitor;
+}
+
+/// The ranks, from 1 on, whose numbers are empty.
+std::vector<int> missing_of(const std::vector<std::string>& numbers) {
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i].empty()) missing.push_back(static_cast<int>(i) + 1);
+  }
+  return missing;
+}
+
+bool is_of_meetings(std::string_view name) {
+  return name.starts_with("hello-") || name.starts_with("welcome-") || name.starts_with("refusal-");
+}
+
+}  // namespace
+
+Session::Session(const Rendezvous& rendezvous)
+    : shared_(Box::open_shared(checked(rendezvous).folder)),
+      job_name_(folder_name(key_of(rendezvous))),
+      job_(shared_.inner(job_name_)),
+      job_key_(key_of(rendezvous)),
+      rank_(rendezvous.rank),
+      size_(rendezvous.size) {}
+
+std::shared_ptr<Session> Session::meet(const Rendezvous& rendezvous) {
+  std::shared_ptr<Session> session(new Session(rendezvous));
+  const auto timeout = std::min(rendezvous.timeout, longest_limit);
+  rendezvous.rank == 0 ? session->host(timeout) : session->visit(timeout);
+  session->has_met_ = true;
+  return session;
+}
+
+Session::~Session() {
+  if (!has_met_) return;
+  try {
+    put(fmt::format("gone-{}", rank_), {});
+    const std::vector<std::string> names = box_->names();
+    const auto gone =
+        std::ranges::count_if(names, [](const auto& name) { return name.starts_with("gone-"); });
+    if (gone < size_) return;
+    job_.remove_inner(name_);
+    shared_.remove_empty(job_name_);
+  } catch (const std::exception&) {
+    // The folder is gone already, or its files stay until the job's next meeting.
+  }
+}
+
+void Session::fail(ErrorCode code, const std::string& what) const {
+  throw Error(code, fmt::format("shared_folder::Exchange: {} (in {})", what, job_.path()));
+}
+
+void Session::enter(const std::string& number) {
+  name_ = "session-" + number;
+  key_ = tcp::digest_of(job_key_, {bytes_of("session"), bytes_of(number)});
+}
+
+void Session::clear() const noexcept {
+  job_.remove_parts();  // all that meet have met
+  try {
+    for (const std::string& name : job_.names()) {
+      if (is_of_meetings(name)) job_.remove(name);
+    }
+  } catch (const std::exception&) {
+    // What stays does no harm: nobody answers to it.
+  }
+}
+
+void Session::host(std::chrono::milliseconds timeout) {
+  Wait wait(timeout);
+  const std::vector<std::string> old = job_.names();
+  enter(draw_name());
+  for (const std::string& name : old) {
+    if (name.starts_with("session-")) job_.remove_inner(name);
+  }
+  box_ = job_.inner(name_);
+  for (std::vector<int> missing = missing_of(arrivals()); !missing.empty();
+       missing = missing_of(arrivals())) {
+    if (wait.is_over()) {
+      const Error late(ErrorCode::timeout,
+                       fmt::format("shared_folder::Exchange: {} of {} {} not arrived within {} ms (in {})",
+                                   ranks_in_words(missing), size_, missing.size() == 1 ? "has" : "have",
+                                   timeout.count(), job_.path()));
+      stop(late);
+      throw late;
+    }
+    for (const std::string& name : job_.names()) answer(name);
+    wait.pause();
+  }
+  put("go", bytes_of(fmt::format("{}", fmt::join(arrivals(), " "))));
+  clear();
+}
+
+void Session::answer(const std::string& hello) const {
+  const std::optional<Visitor> visitor = visitor_of(hello);
+  if (!visitor) return;
+  const std::string end = fmt::format("-{}-{}", visitor->rank, visitor->number);
+  if (job_.has("welcome" + end) || job_.has("refusal" + end)) return;
+  const std::optional<Bytes> claim = job_.get(job_key_, job_place, hello);
+  if (!claim) return;  // of another secret
+  int size = 0;
+  if (claim->size() == sizeof(size)) std::memcpy(&size, claim->data(), sizeof(size));
+  if (size == size_ && visitor->rank > 0 && visitor->rank < size_)
+    return job_.put(job_key_, job_place, "welcome" + end, bytes_of(name_));
+  job_.put(job_key_, job_place, "refusal" + end,
+           bytes_of(fmt::format("rank {} was started as one of {}, and rank 0 as one of {}", visitor->rank,
+                                size, size_)));
+}
+
+std::vector<std::string> Session::arrivals() const {
+  std::vector<std::string> numbers;
+  for (int rank = 1; rank < size_; ++rank)
+    numbers.push_back(text_of(get(fmt::format("here-{}", rank)).value_or(Bytes())));
+  return numbers;
+}
+
+void Session::visit(std::chrono::milliseconds timeout) {
+  Wait wait(timeout);
+  std::string number;
+  do {
+    number = draw_name();
+    constexpr std::size_t prefix = std::string_view("session-").size();
+    enter(wait_for_welcome(wait, number).substr(prefix));
+    box_ = job_.existing(name_);
+    if (!box_) continue;  // of a rank 0 that has been started anew
+    try {
+      put(fmt::format("here-{}", rank_), bytes_of(number));
+    } catch (const Error&) {
+      box_.reset();
+    }
+  } while (!box_ || !wait_for_go(wait, number));
+}
+
+std::string Session::wait_for_welcome(Wait& wait, const std::string& number) const {
+  const std::string end = fmt::format("-{}-{}", rank_, number);
+  job_.put(job_key_, job_place, "hello" + end, std::as_bytes(std::span(&size_, 1)));
+  for (;;) {
+    if (const auto welcome = job_.get(job_key_, job_place, "welcome" + end)) {
+      const std::string name = text_of(*welcome);
+      if (name.starts_with("session-") && name.find('/') == std::string::npos) return name;
+    }
+    if (const auto refusal = job_.get(job_key_, job_place, "refusal" + end)) {
+      job_.remove("hello" + end);
+      fail(ErrorCode::invalid_argument, text_of(*refusal));
+    }
+    if (wait.is_over()) {
+      job_.remove("hello" + end);
+      fail(ErrorCode::timeout, "rank 0 has not answered in time: it has not arrived, or has another secret");
+    }
+    wait.pause();
+  }
+}
+
+bool Session::wait_for_go(Wait& wait, const std::string& number) const {
+  std::optional<Bytes> numbers;
+  while (!(numbers = get("go"))) {
+    require_going_on();
+    if (wait.is_over()) fail(ErrorCode::timeout, "rank 0 has arrived, but others have not in time");
+    if (!job_.has(name_)) return false;
+    wait.pause();
+  }
+  if (text_of(*numbers).find(number) == std::string::npos)
+    fail(ErrorCode::invalid_argument, fmt::format("rank {} is there already", rank_));
+  return true;
+}
+
+void Session::stop(const Error& error) const noexcept {
+  try {
+    const auto code = static_cast<std::byte>(error.code());
+    Bytes bytes{code};
+    const std::span<const std::byte> text = bytes_of(error.what());
+    bytes.insert(bytes.end(), text.begin(), text.end());
+    put("stop", bytes);
+  } catch (const std::exception&) {
+    // They find out by their timeouts.
+  }
+}
+
+void Session::require_going_on() const {
+  const std::optional<Bytes> told = get("stop");
+  if (!told || told->empty()) return;
+  const auto code = static_cast<ErrorCode>(std::to_integer<int>(told->front()));
+  throw Error(code, text_of({told->begin() + 1, told->end()}));
+}
+
+}  // namespace tutti::shared_folder

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/bootstrap/folder/box.hpp"
+#include "collectives/bootstrap/tcp/cipher.hpp"
+#include "tutti/error.hpp"
+#include "tutti/shared_folder.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+/// The meeting of a job's ranks in a shared folder.
+///
+/// In the job's folder, rank r writes "hello-r-N" with a number N that it has drawn. Rank 0 has drawn a
+/// number S and made the folder "session-S"; it answers by "welcome-r-N", which holds S, or "refusal-r-N",
+/// which holds a reason. The rank then writes "here-r", which holds N, into the session's folder, signed by a
+/// key that depends on S. When all are here, rank 0 writes "go", which holds the numbers of those it has
+/// seen. Nobody knows N before it is drawn, so the welcome is new; nobody knows S before, so what is signed
+/// by the session's key is new, too.
+namespace tutti::shared_folder {
+
+/// Polls until a deadline, the longer it lasts the less often.
+class Wait {
+ public:
+  explicit Wait(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
+
+  [[nodiscard]] bool is_over() const { return std::chrono::steady_clock::now() >= end_; }
+  void pause() {
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(2 * pause_, longest);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds shortest{100};
+  static constexpr std::chrono::microseconds longest{20'000};
+
+  std::chrono::steady_clock::time_point end_;
+  std::chrono::microseconds pause_ = shortest;
+};
+
+/// The ranks that have met, and their folder. When its last user on each rank has gone, the files are
+/// removed.
+class Session {
+ public:
+  /// Meets the other ranks. Throws what the constructor of `Exchange` does.
+  [[nodiscard]] static std::shared_ptr<Session> meet(const Rendezvous& rendezvous);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] const tcp::Key& key() const noexcept { return key_; }
+  [[nodiscard]] const Box& box() const noexcept { return *box_; }
+  void put(const std::string& name, std::span<const std::byte> bytes) const {
+    box_->put(key_, name_, name, bytes);
+  }
+  [[nodiscard]] std::optional<Bytes> get(const std::string& name) const {
+    return box_->get(key_, name_, name);
+  }
+  /// Tells the ranks that wait in the exchange that it is over, and why.
+  void stop(const Error& error) const noexcept;
+  /// Throws the error that another rank has told.
+  void require_going_on() const;
+
+ private:
+  explicit Session(const Rendezvous& rendezvous);
+  void enter(const std::string& number);
+  void host(std::chrono::milliseconds timeout);
+  void answer(const std::string& hello) const;
+  /// Returns the numbers of the ranks from 1 on; empty ones of those that are missing.
+  [[nodiscard]] std::vector<std::string> arrivals() const;
+  void visit(std::chrono::milliseconds timeout);
+  /// Says hello with a number. Returns the name of the session to which rank 0 has invited this rank.
+  [[nodiscard]] std::string wait_for_welcome(Wait& wait, const std::string& number) const;
+  /// Returns false if the session is gone.
+  [[nodiscard]] bool wait_for_go(Wait& wait, const std::string& number) const;
+  /// Removes what ranks have written to meet.
+  void clear() const noexcept;
+  [[noreturn]] void fail(ErrorCode code, const std::string& what) const;
+
+  Box shared_;
+  std::string job_name_;
+  Box job_;
+  tcp::Key job_key_;
+  int rank_;
+  int size_;
+  std::string name_;  ///< of the session's folder
+  tcp::Key key_{};
+  std::optional<Box> box_;
+  bool has_met_ = false;
+};
+
+}  // namespace tutti::shared_folder
