@@ -71,9 +71,16 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
 }
 
+bool RoundLauncher::is_same(const Latest& latest, backend::StreamRef stream) const {
+  if (latest.stream != stream) return false;
+  backend::Backend& backend = runtime_.backend();
+  return latest.is_owned ||
+         (!backend.is_of_calling_thread(stream) && backend.stream_id(stream) == latest.number);
+}
+
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
+  if (is_same(latest, stream)) return;
   if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event.handle());
-  if (latest.stream == stream) return;
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(ErrorCode::unsupported,
                 "Communicator: the stream of the previous call is being captured, and this call is on "
@@ -92,6 +99,7 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
         latest.stream == streams[i] ? latest.is_owned : runtime_.part<Streams>().owns(streams[i]);
     latest.stream = streams[i];
     if (!is_owned || marks_calls_) record(latest);
+    if (!is_owned) latest.number = runtime_.backend().stream_id(streams[i]);
     latest.is_owned = is_owned;
   }
 }

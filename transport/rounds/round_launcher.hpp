@@ -80,15 +80,18 @@ class RoundLauncher {
 
  private:
   /// The point that a local member's calls have reached. A stream that is not the library's may be destroyed,
-  /// and its handle reused, before the next call: an event stands for it.
+  /// and its handle reused, before the next call: an event stands for it then. Its number tells whether the
+  /// same stream makes the next call, which need not wait for itself.
   struct Latest {
     backend::StreamRef stream;
-    bool is_owned = false;  ///< by the library
+    bool is_owned = false;     ///< by the library
+    std::uint64_t number = 0;  ///< of a stream that is not (`StreamCalls::stream_id`)
     PooledEvent event;
     int event_device = 0;
   };
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
+  [[nodiscard]] bool is_same(const Latest& latest, backend::StreamRef stream) const;
 
   /// A part in the backend's form, and the pointer tables that it points to.
   struct Task {
