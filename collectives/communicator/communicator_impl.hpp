@@ -24,6 +24,9 @@ class CommunicatorCollectives::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
+  /// Throws what the constructor throws for bad options.
+  static void check(const CommunicatorOptions& options) { static_cast<void>(settings(options)); }
+
   /// Returns true in a forked child, which has none of the threads; the team is its parent's.
   [[nodiscard]] bool is_forked_off() const noexcept { return fork_mark_.is_in_child(); }
 

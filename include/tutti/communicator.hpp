@@ -6,6 +6,7 @@
 #include "tutti/communicator_options.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/export.hpp"
+#include "tutti/grow_options.hpp"
 #include "tutti/list_of.hpp"
 #include "tutti/message.hpp"
 #include "tutti/patience.hpp"
@@ -338,6 +339,54 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// After an error on all ranks, they may call it again. Cost: that of making a communicator.
   [[nodiscard]] Communicator shrink(const ShrinkOptions& options = {});
 
+  /// Makes a communicator of all ranks and of new ones behind them, which are processes that call `join`:
+  /// with the old ranks' devices and this communicator's options. Collective: all ranks call it.
+  ///
+  ///     // A running rank:                                  // A new process of the same host:
+  ///     communicator = communicator.grow(                   auto communicator = tutti::Communicator::join(
+  ///         {.meeting_point = {.port = 29400}, .most = 2});     {.meeting_point = {.port = 29400}});
+  ///
+  /// The lowest rank listens at `options.meeting_point` during the call, and closes it when `options.most`
+  /// processes have come. New ranks are numbered in the order in which they were let in, as far as that is
+  /// known. They take part in the agreement of `shrink`, by the same memory: either all ranks of the new
+  /// communicator return it, or none does, and this one goes on as before. If a new rank is lost meanwhile,
+  /// another may come.
+  ///
+  /// Waits first until all ranks have completed this rank's calls. Once the new communicator is made, this
+  /// one ends on all ranks, with Error(aborted); what `shrink` says of tensors, calls and graphs holds, too.
+  ///
+  /// Waits on the host. Throws, on all ranks that have called it, and on the processes that were let in,
+  ///  - timeout, if too few processes come in time, with the reason as far as it is known, or if a rank that
+  ///    is alive does not call it;
+  ///  - peer_unavailable, if a rank is lost: shrink first, or `replace` it;
+  ///  - invalid_argument, if ranks give different options, or call `shrink` or `replace`;
+  ///  - transport_failure, with errno, if the rank that should listen cannot;
+  ///  - what the constructor throws, for instance for options of the new rank that must be the same on all;
+  /// and on one rank what `shrink` throws there. After an error, they may call it again. Cost: that of making
+  /// a communicator. Each communicator keeps a file descriptor for this on each rank.
+  [[nodiscard]] Communicator grow(const GrowOptions& options);
+
+  /// Does what `shrink` does, and lets as many processes in as ranks do not go on, as `grow` does. These take
+  /// the numbers of the lost ranks, in ascending order; all others keep theirs. If nobody is lost or leaves,
+  /// it makes a communicator of all ranks. Throws what `shrink` and `grow` throw; timeout if too few
+  /// processes come in time: then the ranks that are left may shrink the communicator, or try again.
+  [[nodiscard]] Communicator replace(const ReplaceOptions& options);
+
+  /// Becomes a rank of a communicator that ranks of this host grow, or in which they replace others, and
+  /// returns it. The process may come before them: it waits for `options.timeout`. If more processes come
+  /// than the ranks want, those that are too many go on waiting, for the next call (as spares).
+  ///
+  /// `own` has this rank's devices and times, and what must be the same on all ranks, as for the constructor.
+  ///
+  /// Throws
+  ///  - timeout, if nobody lets it in in time;
+  ///  - invalid_argument for bad options, if the ranks have another secret or job, are of another build of
+  ///    tutti, or are in another PID namespace;
+  ///  - unsupported, if it cannot open the ranks' memory, as on another host;
+  ///  - peer_unavailable, if something else listens at the meeting point, or the ranks are lost;
+  ///  - once it has been let in, what the ranks throw.
+  [[nodiscard]] static Communicator join(const JoinOptions& options, const CommunicatorOptions& own = {});
+
   /// Returns the plan of this process's last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
 
@@ -366,6 +415,9 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   [[nodiscard]] std::string flight_record() const;
 
  private:
+  /// Makes the communicator of an agreement that changes the ranks, while others do.
+  class Successor;
+
   explicit Communicator(std::unique_ptr<Impl> impl) noexcept;
 };
 

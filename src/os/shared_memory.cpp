@@ -97,6 +97,15 @@ SharedMemory::SharedMemory(const Handle& handle)
   map(opened(handle).number());
 }
 
+SharedMemory SharedMemory::kept_open(const Handle& handle) {
+  SharedMemory memory;
+  Descriptor file = opened(handle);
+  memory.handle_ = {getpid(), -1, handle.bytes, handle.identity};
+  memory.map(file.number());
+  memory.handle_.descriptor = file.release();
+  return memory;
+}
+
 Descriptor SharedMemory::open_file(const Handle& handle) {
   const Descriptor found = opened(handle);
   // A descriptor received by a socket shares its locks with the sender's.
@@ -135,9 +144,13 @@ SharedMemory::Handle SharedMemory::share(Audience audience) {
   return handle;
 }
 
-void SharedMemory::seal() noexcept {
+void SharedMemory::withdraw() noexcept {
   if (port_ != nullptr) port_->withdraw(handle_.descriptor);
   port_ = nullptr;
+}
+
+void SharedMemory::seal() noexcept {
+  withdraw();
   if (handle_.descriptor >= 0 && handle_.process == getpid()) close(handle_.descriptor);
   handle_.descriptor = -1;
 }

@@ -46,6 +46,8 @@ class SharedMemory {
   /// Maps the memory of another process, or of this one. Throws Error(peer_unavailable) if it cannot be
   /// opened, also, if /proc is closed, because its process has been stopped for ten seconds.
   explicit SharedMemory(const Handle& handle);
+  /// Maps the memory of another process, and keeps it open, so that others can open it through this process.
+  [[nodiscard]] static SharedMemory kept_open(const Handle& handle);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   SharedMemory(const SharedMemory&) = delete;
@@ -55,12 +57,14 @@ class SharedMemory {
   /// Returns the memory's address, or nullptr once it has been handed over.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
-  /// Returns the handle by which an audience opens memory that was made here. It is always the same for one
-  /// audience.
+  /// Returns the handle by which an audience opens memory that was made here, or is kept open. It is always
+  /// the same for one audience, until `withdraw`.
   [[nodiscard]] Handle share(Audience audience);
   /// Opens the file behind the memory anew, so that its locks (`flock`) are the caller's own and end with the
   /// process. Throws what the constructor throws.
   [[nodiscard]] static Descriptor open_file(const Handle& handle);
+  /// Lets no further process open it by the socket before it is shared again.
+  void withdraw() noexcept;
   /// Lets no further process open it. Call it when all have.
   void seal() noexcept;
   /// Maps the memory at `address`, atomically replacing the pages there, and leaves unmapping to the owner of
@@ -72,7 +76,7 @@ class SharedMemory {
 
   std::byte* data_ = nullptr;
   Handle handle_;
-  std::shared_ptr<DescriptorPort> port_;  ///< from the first `share` until `seal`
+  std::shared_ptr<DescriptorPort> port_;  ///< from `share` until `withdraw`
 };
 
 /// Returns the shared memory that `make` returns. While `make` fails for want of addresses and `make_room`

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -189,6 +190,28 @@ TEST(DescriptorTest, ReadsFilesToTheirEnd) {
   const std::string path = "/proc/self/fd/" + std::to_string(file.number());
   EXPECT_EQ(contents_of(path), text);
   EXPECT_EQ(first_line_of(path), "first line");
+}
+
+TEST_F(SharedMemoryTest, IsOpenedThroughWhoeverKeepsItOpen) {
+  const std::size_t descriptors = test::open_descriptors();
+  {
+    std::optional<SharedMemory> made(std::in_place, 4096);
+    made->data()[7] = std::byte{42};
+    SharedMemory kept = SharedMemory::kept_open(made->share(Audience::anyone));
+    const SharedMemory::Handle first = made->share(Audience::anyone);
+    made.reset();
+    EXPECT_TRUE(refuses([&] { const SharedMemory gone(first); }, ErrorCode::peer_unavailable, {}));
+    const SharedMemory opened(kept.share(Audience::anyone));
+    EXPECT_EQ(opened.data()[7], std::byte{42});
+    SharedMemory::Handle by_socket = kept.share(Audience::anyone);
+    by_socket.descriptor = -1;  // as if /proc were closed
+    EXPECT_EQ(SharedMemory(by_socket).data()[7], std::byte{42});
+    kept.withdraw();
+    EXPECT_TRUE(refuses([&] { const SharedMemory gone(by_socket); }, ErrorCode::peer_unavailable, {}));
+    const SharedMemory again(kept.share(Audience::anyone));
+    EXPECT_EQ(again.data()[7], std::byte{42});
+  }
+  EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
 }  // namespace

@@ -50,6 +50,9 @@ class Team {
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
+  /// Lets processes that are to become ranks open the memory behind `state`, until `withdraw_state`.
+  [[nodiscard]] SharedMemory::Handle share_state() { return memory_.share(); }
+  void withdraw_state() noexcept { memory_.withdraw(); }
   /// Returns the processes of the other ranks of this host, by rank; none for others.
   [[nodiscard]] const std::vector<PeerProcess>& processes() const noexcept { return processes_; }
   [[nodiscard]] const SharedState& state() const noexcept { return state_; }

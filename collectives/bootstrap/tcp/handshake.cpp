@@ -150,8 +150,12 @@ Introduction introduce(const Descriptor& socket, const Rendezvous& rendezvous, c
   }
   throw Error(
       ErrorCode::invalid_argument,
-      fmt::format("what listens at {} has another secret than rank {} (TUTTI_SECRET), or is of another job",
-                  place_of(rendezvous), rendezvous.rank));
+      rendezvous.rank == Claim::newcomer
+          ? fmt::format("what listens at {} has another secret than this process, or is of another job",
+                        place_of(rendezvous))
+          : fmt::format(
+                "what listens at {} has another secret than rank {} (TUTTI_SECRET), or is of another job",
+                place_of(rendezvous), rendezvous.rank));
 }
 
 }  // namespace tutti::tcp

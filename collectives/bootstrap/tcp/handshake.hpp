@@ -34,6 +34,8 @@ struct Hello {
 };
 /// The rank and the number of ranks that a connecting process claims, and how it can protect what follows.
 struct Claim {
+  static constexpr std::int32_t newcomer = -1;  ///< in place of a rank: the process wants to become one
+
   std::int32_t rank = 0;
   std::int32_t size = 0;
   Protection offer;

@@ -61,6 +61,7 @@ class Meeting {
     if (roster_.version() != told_version_) tell_those_who_asked();
   }
   void admit(Claim claim, Line its) {
+    if (claim.rank == Claim::newcomer) return;  // it comes again, when ranks let newcomers in
     const std::string reason = reason_against(claim);
     if (reason.empty()) {
       line(claim.rank) = std::move(its);

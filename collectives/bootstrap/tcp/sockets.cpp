@@ -159,6 +159,28 @@ std::vector<Address> addresses_of(const Rendezvous& rendezvous) {
   return addresses;
 }
 
+std::vector<Address> checked_addresses_of(const Rendezvous& rendezvous, std::string_view function,
+                                          std::string_view secret_name) {
+  constexpr std::size_t shortest_secret = 16;
+  const auto require = [](bool is_good, const std::string& what) {
+    if (!is_good) throw Error(ErrorCode::invalid_argument, what);
+  };
+  require(rendezvous.port >= 1 && rendezvous.port <= 65535,
+          fmt::format("{}: {} is {}, expected 1 to 65535", function, rendezvous.port_name, rendezvous.port));
+  require(rendezvous.timeout > std::chrono::milliseconds(0),
+          fmt::format("{}: timeout is {} ms, expected more than 0", function, rendezvous.timeout.count()));
+  std::vector<Address> addresses = addresses_of(rendezvous);
+  require(
+      !rendezvous.secret.empty() || std::ranges::all_of(addresses, &Address::is_loopback),
+      fmt::format("{} is not set, expected {} bytes or more, the same on all ranks: {} is '{}', which other "
+                  "hosts may reach",
+                  secret_name, shortest_secret, rendezvous.address_name, rendezvous.address));
+  require(rendezvous.secret.empty() || rendezvous.secret.size() >= shortest_secret,
+          fmt::format("{} has {} byte(s), expected {} or more", secret_name, rendezvous.secret.size(),
+                      shortest_secret));
+  return addresses;
+}
+
 std::string place_of(const Rendezvous& rendezvous) {
   return fmt::format("{}:{} ({}, {})", rendezvous.address, rendezvous.port, rendezvous.address_name,
                      rendezvous.port_name);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <poll.h>
@@ -55,6 +56,11 @@ struct Address {
 /// Returns all addresses that the name of the rendezvous stands for. Throws Error(invalid_argument) if there
 /// are none.
 [[nodiscard]] std::vector<Address> addresses_of(const Rendezvous& rendezvous);
+/// Returns these addresses. Throws Error(invalid_argument), on behalf of `function`, also if the port or the
+/// timeout is invalid, or the secret, which errors call `secret_name`, is too short for the addresses.
+[[nodiscard]] std::vector<Address> checked_addresses_of(const Rendezvous& rendezvous,
+                                                        std::string_view function,
+                                                        std::string_view secret_name);
 /// Names where rank 0 listens: "10.0.0.1:29500 (MASTER_ADDR, MASTER_PORT)".
 [[nodiscard]] std::string place_of(const Rendezvous& rendezvous);
 /// Listens at the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.

@@ -22,31 +22,13 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
 
 std::vector<Address> checked_addresses(const Rendezvous& rendezvous) {
-  constexpr std::size_t shortest_secret = 16;
   const auto require = [](bool is_good, const std::string& what) {
     if (!is_good) throw Error(ErrorCode::invalid_argument, "tutti::tcp::Exchange: " + what);
   };
   require(rendezvous.size >= 1, fmt::format("size is {}, expected 1 or more", rendezvous.size));
   require(rendezvous.rank >= 0 && rendezvous.rank < rendezvous.size,
           fmt::format("rank is {}, expected 0 to {}", rendezvous.rank, rendezvous.size - 1));
-  require(rendezvous.port >= 1 && rendezvous.port <= 65535,
-          fmt::format("{} is {}, expected 1 to 65535", rendezvous.port_name, rendezvous.port));
-  require(rendezvous.timeout > 0ms,
-          fmt::format("timeout is {} ms, expected more than 0", rendezvous.timeout.count()));
-  std::vector<Address> addresses = addresses_of(rendezvous);
-  if (rendezvous.secret.empty()) {
-    if (!std::ranges::all_of(addresses, &Address::is_loopback)) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("TUTTI_SECRET is not set, expected {} bytes or more, the same on all ranks: {} is "
-                      "'{}', which other hosts may reach",
-                      shortest_secret, rendezvous.address_name, rendezvous.address));
-    }
-  } else if (rendezvous.secret.size() < shortest_secret) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("TUTTI_SECRET has {} byte(s), expected {} or more",
-                                                         rendezvous.secret.size(), shortest_secret));
-  }
-  return addresses;
+  return checked_addresses_of(rendezvous, "tutti::tcp::Exchange", "TUTTI_SECRET");
 }
 
 std::string silence_of(const std::vector<int>& ranks) {

@@ -32,7 +32,7 @@ constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
 
 /// The version of the shared and exchanged structures. Increment it when a structure changes its meaning but
 /// not its size, as sizes are compared anyway.
-constexpr std::uint64_t meaning = 9;
+constexpr std::uint64_t meaning = 10;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
@@ -46,8 +46,8 @@ constexpr std::uint64_t layout_of_this_build() {
         std::size_t{backend::TeamWindowLayout::smallest_link_piece},
         std::size_t{backend::TeamWindowLayout::smallest_line_piece},
         std::size_t{backend::TeamWindowLayout::largest_line_piece}, RankStatus::history, Mailbox::capacity,
-        RegistrationTable::capacity, std::size_t{backend::TeamWindowLayout::slot_count},
-        std::size_t{backend::TeamWindowLayout::alignment},
+        RegistrationTable::capacity, SurvivorBoard::most_newcomers,
+        std::size_t{backend::TeamWindowLayout::slot_count}, std::size_t{backend::TeamWindowLayout::alignment},
         std::size_t{std::endian::native == std::endian::little}})
     hash = mix(hash, number);
   return hash;

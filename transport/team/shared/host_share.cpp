@@ -26,7 +26,7 @@ HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, st
   if (exchange.size() > 1) handle = gather(exchange, memory_.share(Audience::anyone))[maker];
   require_no_complaint(exchange, complaint);
   try {
-    if (!makes) memory_ = SharedMemory(handle);
+    if (!makes) memory_ = SharedMemory::kept_open(handle);
     runtime_.backend().register_pinned(memory_.data(), memory_.size());
     is_registered_ = true;
   } catch (const std::exception& error) {
@@ -38,7 +38,7 @@ HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, st
     unregister();
     throw;
   }
-  memory_.seal();
+  memory_.withdraw();
 }
 
 HostShare::~HostShare() {
@@ -47,6 +47,7 @@ HostShare::~HostShare() {
 
 SharedMemory HostShare::release() noexcept {
   unregister();
+  memory_.seal();
   return std::move(memory_);
 }
 

@@ -11,6 +11,7 @@
 namespace tutti::transport::team {
 
 /// Zero-filled memory shared by the ranks of each host, one piece per host, and registered with the backend.
+/// Every rank keeps it open, so that any of them can let further processes open it.
 class HostShare {
  public:
   /// Creates and maps the memory. The rank `maker`, the same for all of a host, makes that host's piece, and
@@ -24,6 +25,9 @@ class HostShare {
   ~HostShare();
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
+  /// Lets other processes open it by the handle that it returns, until `withdraw`.
+  [[nodiscard]] SharedMemory::Handle share() { return memory_.share(Audience::anyone); }
+  void withdraw() noexcept { memory_.withdraw(); }
   /// Hands over this rank's view of the memory, at the same address; only the host uses it from now on.
   [[nodiscard]] SharedMemory release() noexcept;
 

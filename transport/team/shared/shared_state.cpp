@@ -19,7 +19,7 @@ std::span<T> SharedState::place(std::byte* memory, std::size_t count) {
   return {std::launder(reinterpret_cast<T*>(memory + offset)), count};
 }
 
-SharedState::SharedState(std::byte* memory, const Shape& shape) {
+SharedState::SharedState(std::byte* memory, const Shape& shape) : shape_(shape) {
   abort_word_ = place<backend::AbortWord>(memory, 1).data();
   static_cast<void>(place<backend::AbortReason>(memory, shape.ranks));  // the word finds them behind itself
   statuses_ = place<RankStatus>(memory, shape.ranks);
@@ -29,10 +29,12 @@ SharedState::SharedState(std::byte* memory, const Shape& shape) {
   records_ = place<backend::TeamRecord>(memory, shape.members);
   mailboxes_ = place<Mailbox>(memory, 2 * shape.ranks);
   survivors_.word = place<std::atomic<std::uint64_t>>(memory, 1).data();
-  survivors_.slots = place<ShrinkSlot>(memory, shape.ranks);
-  survivors_.mailboxes = place<Mailbox>(memory, shape.ranks);
+  const std::size_t participants = shape.ranks + SurvivorBoard::most_newcomers;
+  survivors_.newcomers = SurvivorBoard::most_newcomers;
+  survivors_.slots = place<ShrinkSlot>(memory, participants);
+  survivors_.mailboxes = place<Mailbox>(memory, participants);
   survivors_.sets = place<std::atomic<std::uint64_t>>(
-      memory, shape.ranks * SurvivorBoard::set_count * SurvivorBoard::words_of_set(shape.ranks));
+      memory, participants * SurvivorBoard::set_count * SurvivorBoard::words_of_set(participants));
   link_logs_ = place<LinkLog>(memory, shape.has_links ? 2 * shape.members * shape.members : 0);
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;
   registrations_ = place<RegistrationTable>(memory, registering);

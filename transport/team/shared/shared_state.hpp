@@ -38,6 +38,7 @@ class SharedState {
   /// `memory` has `bytes(shape)` bytes and is aligned like `backend::AbortWord`.
   SharedState(std::byte* memory, const Shape& shape);
 
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_word_; }
   [[nodiscard]] RankStatus& status(std::size_t rank) const noexcept { return statuses_[rank]; }
   [[nodiscard]] std::span<RankStatus> statuses() const noexcept { return statuses_; }
@@ -63,7 +64,7 @@ class SharedState {
   /// Returns the tables as the local rank uses them, if the shape has registrations.
   [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
 
-  /// Returns the structures by which the ranks of this host agree on who survives the team.
+  /// Returns the structures by which the ranks of this host agree on who goes on.
   [[nodiscard]] const SurvivorBoard& survivors() const noexcept { return survivors_; }
 
   /// Describes what the rank has made last: its call `last_call`, or a message after it.
@@ -78,6 +79,7 @@ class SharedState {
   template <class T>
   [[nodiscard]] std::span<T> place(std::byte* memory, std::size_t count);
 
+  Shape shape_;
   std::size_t bytes_ = 0;
   backend::AbortWord* abort_word_ = nullptr;
   std::span<RankStatus> statuses_;

@@ -2,14 +2,18 @@
 #include "transport/team/shrinking/survivor_agreement.hpp"
 
 #include "base/ranks_in_words.hpp"
+#include "os/shared_memory.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 namespace tutti::transport::team {
 namespace {
@@ -17,29 +21,61 @@ namespace {
 using Phase = ShrinkStage::Phase;
 using Set = SurvivorBoard::Set;
 
-std::string in_words(const std::vector<std::size_t>& ranks) {
-  return ranks_in_words({ranks.begin(), ranks.end()});
+std::string leaving_in_words(const std::vector<std::size_t>& ranks) {
+  return ranks.empty() ? "nobody" : ranks_in_words({ranks.begin(), ranks.end()});
 }
 
-std::string leaving_in_words(const std::vector<std::size_t>& ranks) {
-  return ranks.empty() ? "nobody" : in_words(ranks);
+constexpr const char* name_of(RankChange change) {
+  if (change == RankChange::grow) return "Communicator::grow";
+  return change == RankChange::shrink ? "Communicator::shrink" : "Communicator::replace";
+}
+
+/// Stores a number that a participant may have stored already for a later round, before it was resumed.
+void raise(std::atomic<std::uint32_t>& number, std::uint32_t to) {
+  for (std::uint32_t seen = number.load(); seen < to && !number.compare_exchange_weak(seen, to);) continue;
 }
 
 }  // namespace
 
+std::vector<std::size_t> in_new_order(const std::vector<std::size_t>& going_on, std::size_t ranks) {
+  std::vector<std::size_t> order;
+  auto newcomer = std::ranges::lower_bound(going_on, ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (std::ranges::binary_search(going_on, rank)) {
+      order.push_back(rank);
+    } else if (newcomer != going_on.end()) {
+      order.push_back(*newcomer++);
+    }
+  }
+  order.insert(order.end(), newcomer, going_on.end());
+  return order;
+}
+
 SurvivorAgreement::SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team,
                                      const ShrinkWish& wish)
+    : SurvivorAgreement(board, self, std::move(team), wish, board.current().attempt) {
+  ShrinkSlot& own = board_.slots[self_];
+  board_.write(self_, Set::leaving, wish.leaving);
+  own.leaves_out_late.store(wish.leaves_out_late ? 1 : 0);
+  own.change.store(wish.change);
+  own.fewest_new.store(static_cast<std::uint32_t>(wish.fewest_new));
+  own.most_new.store(static_cast<std::uint32_t>(wish.most_new));
+  own.meeting_point.store(wish.meeting_point);
+  own.process_space.store(process_space());
+  own.process.store(getpid());
+}
+
+SurvivorAgreement::SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team,
+                                     const ShrinkWish& wish, std::uint32_t attempt)
     : board_(board),
       self_(self),
       team_(std::move(team)),
       wish_(wish),
-      attempt_(board.current().attempt),
-      is_given_up_(board.slots.size()),
+      attempt_(attempt),
+      is_given_up_(board_.slots.size()),
+      watched_(board_.slots.size()),
       began_(Clock::now()),
-      pauses_(team_.timeout) {
-  board_.write(self_, Set::leaving, wish.leaving);
-  board_.slots[self_].leaves_out_late.store(wish.leaves_out_late ? 1 : 0);
-}
+      pauses_(team_.timeout) {}
 
 void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
                             const std::function<void()>& discard) {
@@ -47,8 +83,9 @@ void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
 }
 
 void SurvivorAgreement::pause() const {
+  using namespace std::chrono_literals;
   team_.wait_elsewhere();
-  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  std::this_thread::sleep_for(std::clamp<Clock::duration>((Clock::now() - began_) / 64, 50us, 1ms));
 }
 
 ShrinkStage SurvivorAgreement::current() const {
@@ -61,8 +98,50 @@ bool SurvivorAgreement::is_among(const std::vector<std::size_t>& ranks) const {
   return std::ranges::find(ranks, self_) != ranks.end();
 }
 
-bool SurvivorAgreement::is_any_lost(const std::vector<std::size_t>& ranks, bool may_judge) const {
-  return std::ranges::any_of(ranks, [&](std::size_t rank) { return is_lost(rank, may_judge); });
+bool SurvivorAgreement::is_lost(std::size_t participant, bool may_judge) {
+  if (participant == self_) return false;
+  if (is_newcomer(participant) || is_newcomer(self_)) return is_process_gone(participant);
+  return team_.is_lost(participant, may_judge);
+}
+
+bool SurvivorAgreement::is_process_gone(std::size_t participant) {
+  const ShrinkSlot& slot = board_.slots[participant];
+  const pid_t number = slot.process.load();
+  if (number == 0) return true;
+  Watched& watched = watched_[participant];
+  if (watched.number != number) {
+    // A process that is numbered elsewhere cannot be watched from here. This one is never gone.
+    const bool is_watched = slot.process_space.load() == process_space() && number != getpid();
+    watched = {.number = number, .process = is_watched ? PeerProcess(number) : PeerProcess()};
+  }
+  return watched.process.is_gone();
+}
+
+bool SurvivorAgreement::is_any_lost(const std::vector<std::size_t>& participants, bool may_judge) {
+  return std::ranges::any_of(participants, [&](std::size_t each) { return is_lost(each, may_judge); });
+}
+
+const char* SurvivorAgreement::function() const noexcept {
+  return is_newcomer(self_) ? "Communicator::join" : name_of(wish_.change);
+}
+
+std::string SurvivorAgreement::in_words(const std::vector<std::size_t>& participants) const {
+  std::vector<int> ranks;
+  std::vector<pid_t> processes;
+  for (const std::size_t each : participants) {
+    if (is_newcomer(each)) {
+      processes.push_back(board_.slots[each].process.load());
+    } else {
+      ranks.push_back(static_cast<int>(each));
+    }
+  }
+  const std::string old = ranks_in_words(ranks);
+  if (processes.empty()) return old;
+  std::string added = fmt::format("{} new {}", processes.size(), processes.size() == 1 ? "rank" : "ranks");
+  // Who has joined or left is no longer known here.
+  if (std::ranges::find(processes, 0) == processes.end())
+    added += fmt::format(" (process {})", fmt::join(processes, ", "));
+  return old.empty() ? added : fmt::format("{} and {}", old, added);
 }
 
 void SurvivorAgreement::open_another_round(const ShrinkStage& from) const {
@@ -76,10 +155,15 @@ ShrinkStage SurvivorAgreement::seal() {
     if (round != stage.round) begin_to_wait();
     round = stage.round;
     const bool may_judge = pauses_.may_judge(Clock::now());
-    if (stage.phase == Phase::made) throw left_out(stage);
+    if (stage.phase != Phase::open) entrance_.reset();
+    if (stage.phase == Phase::made) leave(stage);
     if (stage.phase == Phase::open) {
       arrive(stage);
-      propose(stage, may_judge);
+      if (is_newcomer(self_)) {
+        wait_to_be_let_in(may_judge);
+      } else {
+        propose(stage, may_judge);
+      }
     } else if (is_among(survivors_of(stage))) {
       if (is_current(stage)) return stage;
     } else {
@@ -89,13 +173,13 @@ ShrinkStage SurvivorAgreement::seal() {
 }
 
 void SurvivorAgreement::arrive(const ShrinkStage& open) {
-  board_.slots[self_].arrived.store(open.round + 1);
+  raise(board_.slots[self_].arrived, open.round + 1);
 }
 
 void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
   std::vector<std::size_t> arrived;
   std::vector<std::size_t> missing;
-  for (std::size_t rank = 0; rank < board_.slots.size(); ++rank) {
+  for (std::size_t rank = 0; rank < board_.ranks(); ++rank) {
     if (std::ranges::binary_search(wish_.leaving, rank) || is_lost(rank, may_judge)) continue;
     if (has_arrived(rank, open)) {
       arrived.push_back(rank);
@@ -108,7 +192,12 @@ void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
     if (!wish_.leaves_out_late) return fail(open, ErrorCode::timeout, late_in_words(missing));
   }
   // Not before: who arrives after an attempt has failed takes part in the next one.
-  compare_wishes(open, arrived);
+  if (!are_alike(open, arrived)) return;
+  if (wish_.change != RankChange::shrink) {
+    const auto newcomers = admit(open, arrived, may_judge);
+    if (!newcomers) return;
+    arrived.insert(arrived.end(), newcomers->begin(), newcomers->end());
+  }
   board_.write(self_, Set::proposed, arrived);
   static_cast<void>(board_.advance(open, {.attempt = open.attempt,
                                           .round = open.round,
@@ -116,24 +205,141 @@ void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
                                           .proposer = static_cast<std::uint32_t>(self_)}));
 }
 
+std::optional<std::vector<std::size_t>> SurvivorAgreement::admit(const ShrinkStage& open,
+                                                                 const std::vector<std::size_t>& arrived,
+                                                                 bool may_judge) {
+  const bool grows = wish_.change == RankChange::grow;
+  if (grows && arrived.size() < board_.ranks()) {
+    fail(open, ErrorCode::peer_unavailable,
+         fmt::format("only {} of {} ranks are left, and newcomers come to all: shrink the communicator, or "
+                     "replace who is lost",
+                     arrived.size(), board_.ranks()));
+  } else if (arrived.front() == self_) {
+    const std::size_t most = grows ? wish_.most_new : board_.ranks() - arrived.size();
+    return let_in(open, grows ? wish_.fewest_new : most, most, may_judge && is_time_over());
+  } else if (may_judge && is_time_over(2)) {
+    fail(open, ErrorCode::timeout, fmt::format("rank {} lets nobody in", arrived.front()));
+  }
+  entrance_.reset();
+  return std::nullopt;
+}
+
+std::optional<std::vector<std::size_t>> SurvivorAgreement::let_in(const ShrinkStage& open, std::size_t fewest,
+                                                                  std::size_t most, bool is_over) {
+  std::string trouble;
+  try {
+    if (newcomers_in(open).size() < most) trouble = watch_entrance();
+  } catch (const Error& error) {
+    // A rank that has just been lost may have been listening there.
+    if (error.native_code() != EADDRINUSE) {
+      fail(open, error.code(), error.what());
+      return std::nullopt;
+    }
+    trouble = fmt::format(": {}", error.what());
+  }
+  std::vector<std::size_t> newcomers = newcomers_in(open);
+  if (newcomers.size() >= (is_over ? fewest : most)) {
+    newcomers.resize(std::min(newcomers.size(), most));
+    return newcomers;
+  }
+  if (is_over) {
+    fail(open, ErrorCode::timeout,
+         fmt::format("{} of {} new ranks came to {} within {} ms{}", newcomers.size(), fewest, wish_.place,
+                     wish_.timeout.count(), trouble));
+  }
+  return std::nullopt;
+}
+
+std::string SurvivorAgreement::watch_entrance() {
+  if (entrance_ == nullptr) entrance_ = team_.open_entrance();
+  entrance_->look(
+      {.admit = [this](const Applicant& applicant) { return ticket_for(applicant); },
+       .note_departure = [this](std::size_t participant) { board_.slots[participant].process.store(0); }});
+  return entrance_->account();
+}
+
+std::vector<std::size_t> SurvivorAgreement::newcomers_in(const ShrinkStage& open) {
+  std::vector<std::size_t> newcomers;
+  for (std::size_t each = board_.ranks(); each < board_.slots.size(); ++each) {
+    if (has_arrived(each, open) && !is_given_up_[each] && !is_lost(each, true)) newcomers.push_back(each);
+  }
+  return newcomers;
+}
+
+std::optional<Ticket> SurvivorAgreement::ticket_for(const Applicant& applicant) {
+  for (std::size_t each = board_.ranks(); each < board_.slots.size(); ++each) {
+    if (!is_process_gone(each)) continue;
+    ShrinkSlot& slot = board_.slots[each];
+    slot.arrived.store(0);
+    slot.process_space.store(applicant.process_space);
+    slot.process.store(applicant.process);
+    watched_[each] = {};
+    is_given_up_[each] = false;
+    Ticket ticket = team_.ticket();
+    ticket.participant = each;
+    ticket.attempt = attempt_;
+    ticket.change = wish_.change;
+    ticket.leaves_out_late = wish_.leaves_out_late;
+    ticket.timeout = wish_.timeout;
+    return ticket;
+  }
+  return std::nullopt;
+}
+
+void SurvivorAgreement::wait_to_be_let_in(bool may_judge) {
+  bool is_any_left = false;
+  for (std::size_t rank = 0; rank < board_.ranks(); ++rank)
+    is_any_left = is_any_left || !is_process_gone(rank);
+  if (!is_any_left) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("{}: the ranks that let this process in are lost", function()));
+  }
+  // They bound their waits themselves.
+  if (may_judge && is_time_over(3)) {
+    throw Error(
+        ErrorCode::timeout,
+        fmt::format("{}: the ranks let this process in and do not go on: are they stopped?", function()));
+  }
+}
+
 std::string SurvivorAgreement::late_in_words(const std::vector<std::size_t>& missing) const {
   return fmt::format("{} did not come within {} ms, and nobody is left out who is late", in_words(missing),
                      wish_.timeout.count());
 }
 
-void SurvivorAgreement::compare_wishes(const ShrinkStage& open, const std::vector<std::size_t>& arrived) {
+bool SurvivorAgreement::are_alike(const ShrinkStage& open, const std::vector<std::size_t>& arrived) {
   for (const std::size_t rank : arrived) {
-    if (const auto leaving = board_.read(rank, Set::leaving); leaving != wish_.leaving) {
-      return fail(open, ErrorCode::invalid_argument,
-                  fmt::format("options.leaving is {} on rank {} and {} on rank {}, expected the same",
-                              leaving_in_words(wish_.leaving), self_, leaving_in_words(leaving), rank));
-    }
-    if ((board_.slots[rank].leaves_out_late.load() != 0) != wish_.leaves_out_late) {
-      return fail(
-          open, ErrorCode::invalid_argument,
-          fmt::format("options.late differs between ranks {} and {}, expected the same", self_, rank));
-    }
+    const std::string difference = difference_from(rank);
+    if (difference.empty()) continue;
+    fail(open, ErrorCode::invalid_argument, difference);
+    return false;
   }
+  return true;
+}
+
+std::string SurvivorAgreement::difference_from(std::size_t rank) const {
+  const ShrinkSlot& slot = board_.slots[rank];
+  if (const RankChange change = slot.change.load(); change != wish_.change) {
+    return fmt::format("rank {} calls {} and rank {} {}, expected the same", self_, name_of(wish_.change),
+                       rank, name_of(change));
+  }
+  if (const auto leaving = board_.read(rank, Set::leaving); leaving != wish_.leaving) {
+    return fmt::format("options.leaving is {} on rank {} and {} on rank {}, expected the same",
+                       leaving_in_words(wish_.leaving), self_, leaving_in_words(leaving), rank);
+  }
+  if ((slot.leaves_out_late.load() != 0) != wish_.leaves_out_late)
+    return fmt::format("options.late differs between ranks {} and {}, expected the same", self_, rank);
+  if (slot.fewest_new.load() != wish_.fewest_new || slot.most_new.load() != wish_.most_new) {
+    return fmt::format(
+        "options.fewest and options.most are {} and {} on rank {} and {} and {} on rank {}, "
+        "expected the same",
+        wish_.fewest_new, wish_.most_new, self_, slot.fewest_new.load(), slot.most_new.load(), rank);
+  }
+  if (slot.meeting_point.load() != wish_.meeting_point) {
+    return fmt::format("options.meeting_point differs between ranks {} and {}, expected the same", self_,
+                       rank);
+  }
+  return {};
 }
 
 void SurvivorAgreement::wait_without(const ShrinkStage& sealed, bool may_judge) {
@@ -141,14 +347,17 @@ void SurvivorAgreement::wait_without(const ShrinkStage& sealed, bool may_judge) 
   if (!is_current(sealed)) return;
   if (is_any_lost(survivors, may_judge)) return open_another_round(sealed);
   // They bound their waits themselves. If they open another round all the same, nobody waits for this rank.
-  if (may_judge && Clock::now() - began_ > 2 * wish_.timeout) throw left_out(sealed);
+  if (may_judge && is_time_over(2)) leave(sealed);
 }
 
 bool SurvivorAgreement::make_together(const ShrinkStage& sealed, const std::function<void(Exchange&)>& make) {
   const std::vector<std::size_t> survivors = survivors_of(sealed);
   if (!is_current(sealed)) return false;
   // Whoever does not survive, and whatever still waits, learns that the team is over.
-  team_.end(fmt::format("{} go on as another communicator", in_words(survivors)));
+  const auto end_team = [&] {
+    team_.end(fmt::format("{} go on as another communicator", in_words(survivors)));
+  };
+  if (wish_.change != RankChange::grow) end_team();
   begin_to_wait();
   SurvivorExchange exchange(*this, sealed, survivors);
   try {
@@ -157,7 +366,9 @@ bool SurvivorAgreement::make_together(const ShrinkStage& sealed, const std::func
     give_up_making(sealed, survivors, backend::Escaped::current());
     return false;
   }
-  return commit(sealed, survivors);
+  const bool is_made = commit(sealed, survivors);
+  if (is_made) end_team();
+  return is_made;
 }
 
 void SurvivorAgreement::give_up_making(const ShrinkStage& sealed, const std::vector<std::size_t>& survivors,
@@ -174,7 +385,7 @@ void SurvivorAgreement::give_up_making(const ShrinkStage& sealed, const std::vec
 bool SurvivorAgreement::commit(const ShrinkStage& sealed, const std::vector<std::size_t>& survivors) {
   ShrinkStage made = sealed;
   made.phase = Phase::made;
-  board_.slots[self_].made.store(sealed.round + 1);
+  raise(board_.slots[self_].made, sealed.round + 1);
   const auto missing = [&] {
     std::vector<std::size_t> ranks;
     std::ranges::copy_if(survivors, std::back_inserter(ranks), [&](std::size_t rank) {
@@ -224,22 +435,22 @@ Error SurvivorAgreement::failure() const {
     std::string text(slot.failure.text());
     if (slot.failed.load() != attempt_ + 1) continue;
     if (text.starts_with(prefix)) text.erase(0, prefix.size());
-    return {code, fmt::format("Communicator::shrink: {}", text)};
+    return {code, fmt::format("{}: {}", function(), text)};
   }
-  return {ErrorCode::timeout, "Communicator::shrink: the other ranks have given this attempt up"};
+  return {ErrorCode::timeout, fmt::format("{}: the other ranks have given this attempt up", function())};
 }
 
-Error SurvivorAgreement::left_out(const ShrinkStage& made) const {
-  const std::vector<std::size_t> survivors = survivors_of(made);
+void SurvivorAgreement::leave(const ShrinkStage& stage) const {
+  if (is_newcomer(self_)) throw NotNeeded{};
+  const std::vector<std::size_t> survivors = survivors_of(stage);
   if (is_among(survivors)) {
-    return {ErrorCode::invalid_argument,
-            fmt::format("Communicator::shrink: the communicator has been shrunk to {} already, expected a "
-                        "call of the one that this has returned",
-                        in_words(survivors))};
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} have gone on as another communicator already, expected a call of the one "
+                            "that this has returned",
+                            function(), in_words(survivors)));
   }
-  return {ErrorCode::timeout,
-          fmt::format("Communicator::shrink: {} went on without rank {}, which came too late",
-                      in_words(survivors), self_)};
+  throw Error(ErrorCode::timeout, fmt::format("{}: {} went on without rank {}, which came too late",
+                                              function(), in_words(survivors), self_));
 }
 
 }  // namespace tutti::transport::team

@@ -3,7 +3,9 @@
 
 #include "os/thread.hpp"
 #include "transport/team/lateness/suspension_detector.hpp"
+#include "transport/team/shared/peer_process.hpp"
 #include "transport/team/shared/survivor_board.hpp"
+#include "transport/team/shrinking/entrance.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
@@ -12,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +27,12 @@ namespace tutti::transport::team {
 struct ShrinkWish {
   std::vector<std::size_t> leaving;     ///< ranks that do not go on, in ascending order
   bool leaves_out_late = false;         ///< goes on without ranks that are late, instead of failing
-  std::chrono::milliseconds timeout{};  ///< longest wait for ranks that are alive
+  std::chrono::milliseconds timeout{};  ///< longest wait for ranks that are alive, and for newcomers
+  RankChange change = RankChange::shrink;
+  std::size_t fewest_new = 0;       ///< newcomers that are enough when the time is over, if ranks grow
+  std::size_t most_new = 0;         ///< newcomers that are not waited beyond, if ranks grow
+  std::uint64_t meeting_point = 0;  ///< digest of where newcomers come
+  std::string place{};              ///< where that is, in words
 };
 
 /// Tells the agreement of the ranks' team, and acts on it.
@@ -35,20 +44,36 @@ struct ShrinkingTeam {
   /// Lets other work of this rank go on. Called again and again while it waits.
   std::function<void()> wait_elsewhere;
   std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
+  /// Opens the entrance for newcomers. Throws while it cannot.
+  std::function<std::unique_ptr<Entrance>()> open_entrance = {};
+  /// Returns what newcomers need to take part, but for their number and what the wish says.
+  std::function<Ticket()> ticket = {};
 };
 
-/// Lets the ranks of a team on one host agree on who survives it, through the memory that they share, and
-/// form a team of these. Neither a rank that is lost nor an exchange is needed.
+/// Names the participants that go on by their place in the new communicator. Ranks keep their order;
+/// newcomers take the numbers of those who do not go on, and then those behind all. `going_on` is in
+/// ascending order.
+[[nodiscard]] std::vector<std::size_t> in_new_order(const std::vector<std::size_t>& going_on,
+                                                    std::size_t ranks);
+
+/// Lets the ranks of a team on one host agree on who goes on, through the memory that they share, and form a
+/// team of these. Neither a rank that is lost nor an exchange is needed.
 ///
 /// It is a non-blocking atomic commitment (Skeen 1981) in shared memory, where compare-and-swap decides: no
 /// rank coordinates, so no loss blocks the others. In a round, ranks arrive; when nobody is missing any more,
 /// any of them proposes those who have arrived and seals the proposal. These make their communicator, and
 /// when all have it, any of them commits the round. If one is lost before that, any of them opens the next
 /// round instead. Of these two steps one succeeds, so either all survivors have the communicator or none has.
+///
+/// Where newcomers are wanted, the first of the ranks that have arrived opens an entrance, and seals once
+/// enough have arrived, too. From then on they take part like ranks: they map the same memory.
 class SurvivorAgreement {
  public:
   /// For this rank, `self`. The wish must outlive it.
   SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team, const ShrinkWish& wish);
+  /// For a newcomer, which takes part in one attempt.
+  SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team, const ShrinkWish& wish,
+                    std::uint32_t attempt);
   SurvivorAgreement(const SurvivorAgreement&) = delete;
   SurvivorAgreement& operator=(const SurvivorAgreement&) = delete;
   ~SurvivorAgreement() = default;
@@ -60,6 +85,9 @@ class SurvivorAgreement {
   /// have gone on without.
   void run(const std::function<void(Exchange&)>& make, const std::function<void()>& discard);
 
+  /// Thrown by `run` on a newcomer that the others have gone on without, as enough had come.
+  struct NotNeeded {};
+
  private:
   friend class SurvivorExchange;
   using Clock = std::chrono::steady_clock;
@@ -69,8 +97,26 @@ class SurvivorAgreement {
   void arrive(const ShrinkStage& open);
   /// Proposes those who have arrived, if nobody is missing or the time is over.
   void propose(const ShrinkStage& open, bool may_judge);
-  /// Ends the attempt if a rank that has arrived wants something else.
-  void compare_wishes(const ShrinkStage& open, const std::vector<std::size_t>& arrived);
+  /// Returns false, and ends the attempt, if a rank that has arrived wants something else.
+  [[nodiscard]] bool are_alike(const ShrinkStage& open, const std::vector<std::size_t>& arrived);
+  /// Says how the wish of a rank differs from this rank's; empty if it does not.
+  [[nodiscard]] std::string difference_from(std::size_t rank) const;
+  /// Lets newcomers in, if this is the first rank that has arrived. Returns those that go on, once they are
+  /// enough.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> admit(const ShrinkStage& open,
+                                                              const std::vector<std::size_t>& arrived,
+                                                              bool may_judge);
+  /// Does so on the rank that is the first. Returns those that go on once they are `most`, or at least
+  /// `fewest` when the time `is_over`; ends the attempt if they are fewer then.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> let_in(const ShrinkStage& open, std::size_t fewest,
+                                                               std::size_t most, bool is_over);
+  /// Lets in who has come. Returns who has come besides, in words. Throws if it cannot open the entrance.
+  [[nodiscard]] std::string watch_entrance();
+  [[nodiscard]] std::vector<std::size_t> newcomers_in(const ShrinkStage& open);
+  /// Returns a ticket for a free slot, if there is one.
+  [[nodiscard]] std::optional<Ticket> ticket_for(const Applicant& applicant);
+  /// Waits, as a newcomer, for enough others. Throws if there is no rank left that could seal.
+  void wait_to_be_let_in(bool may_judge);
   /// Waits for the outcome of a round without this rank.
   void wait_without(const ShrinkStage& sealed, bool may_judge);
   /// Makes the communicator of the sealed survivors. Returns false if there must be another round.
@@ -90,32 +136,47 @@ class SurvivorAgreement {
   /// Begins to count the time of a phase: ranks arrive, or make their communicator.
   void begin_to_wait() { began_ = Clock::now(); }
   void pause() const;
-  [[nodiscard]] bool is_time_over() const { return Clock::now() - began_ > wish_.timeout; }
+  [[nodiscard]] bool is_time_over(int times = 1) const {
+    return Clock::now() - began_ > times * wish_.timeout;
+  }
   void open_another_round(const ShrinkStage& from) const;
   /// Ends the attempt on all ranks.
   void fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) const;
   [[nodiscard]] Error failure() const;
-  [[nodiscard]] Error left_out(const ShrinkStage& made) const;
+  [[noreturn]] void leave(const ShrinkStage& stage) const;
 
   [[nodiscard]] std::vector<std::size_t> survivors_of(const ShrinkStage& stage) const {
-    return board_.read(stage.proposer, SurvivorBoard::Set::proposed);
+    return in_new_order(board_.read(stage.proposer, SurvivorBoard::Set::proposed), board_.ranks());
+  }
+  [[nodiscard]] bool is_newcomer(std::size_t participant) const noexcept {
+    return participant >= board_.ranks();
   }
   [[nodiscard]] bool is_among(const std::vector<std::size_t>& ranks) const;
-  [[nodiscard]] bool has_arrived(std::size_t rank, const ShrinkStage& stage) const noexcept {
-    return board_.slots[rank].arrived.load() == stage.round + 1;
+  [[nodiscard]] bool has_arrived(std::size_t participant, const ShrinkStage& stage) const noexcept {
+    return board_.slots[participant].arrived.load() == stage.round + 1;
   }
-  [[nodiscard]] bool is_lost(std::size_t rank, bool may_judge) const {
-    return rank != self_ && team_.is_lost(rank, may_judge);
-  }
-  [[nodiscard]] bool is_any_lost(const std::vector<std::size_t>& ranks, bool may_judge) const;
+  [[nodiscard]] bool is_lost(std::size_t participant, bool may_judge);
+  /// Returns true if the process that its slot names has ended, or there is none.
+  [[nodiscard]] bool is_process_gone(std::size_t participant);
+  [[nodiscard]] bool is_any_lost(const std::vector<std::size_t>& participants, bool may_judge);
+  /// Lists ranks by number, and newcomers by process.
+  [[nodiscard]] std::string in_words(const std::vector<std::size_t>& participants) const;
   [[nodiscard]] std::string late_in_words(const std::vector<std::size_t>& missing) const;
+  [[nodiscard]] const char* function() const noexcept;
 
   const SurvivorBoard board_;
   const std::size_t self_;
   const ShrinkingTeam team_;
   const ShrinkWish& wish_;
   const std::uint32_t attempt_;
-  std::vector<bool> is_given_up_;  ///< by rank: it was late in an earlier round of the attempt
+  std::vector<bool> is_given_up_;  ///< by participant: it was late in an earlier round of the attempt
+  /// The process of a newcomer or, on a newcomer, of a rank.
+  struct Watched {
+    pid_t number = 0;
+    PeerProcess process;
+  };
+  std::vector<Watched> watched_;  ///< by participant
+  std::unique_ptr<Entrance> entrance_;
   Clock::time_point began_;
   SuspensionDetector pauses_;
 };

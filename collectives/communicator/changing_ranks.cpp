@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/hash.hpp"
+#include "base/patience.hpp"
+#include "collectives/bootstrap/tcp/admission.hpp"
+#include "collectives/bootstrap/tcp/entrance.hpp"
+#include "collectives/call/arguments.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "device/blocking_call.hpp"
+#include "stream/thread_streams.hpp"
+#include "transport/team/departure.hpp"
+#include "transport/team/shrinking/newcomer.hpp"
+#include "transport/team/shrinking/survivor_agreement.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/tcp.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// Communicators of the ranks of another one that go on, and of newcomers.
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::TeamContext;
+using transport::team::RankChange;
+using transport::team::ShrinkWish;
+using transport::team::SurvivorAgreement;
+using transport::team::SurvivorBoard;
+
+std::vector<std::size_t> checked_leaving(const Arguments& arguments, const std::vector<int>& leaving,
+                                         int rank_count) {
+  std::vector<std::size_t> ranks;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    if (leaving[i] < 0 || leaving[i] >= rank_count)
+      arguments.fail("options.leaving[{}] is {}, expected a rank, 0 to {}", i, leaving[i], rank_count - 1);
+    ranks.push_back(static_cast<std::size_t>(leaving[i]));
+  }
+  std::ranges::sort(ranks);
+  if (const auto twice = std::ranges::adjacent_find(ranks); twice != ranks.end())
+    arguments.fail("options.leaving has rank {} twice, expected it once", *twice);
+  if (ranks.size() == static_cast<std::size_t>(rank_count))
+    arguments.fail("options.leaving has all {} ranks, expected some to go on", rank_count);
+  return ranks;
+}
+
+/// Checks what does not depend on the options. `timeout`: of the options.
+void check_call(const Arguments& arguments, TeamContext& context, std::chrono::milliseconds timeout) {
+  const transport::team::Membership& membership = context.team().membership();
+  if (timeout.count() <= 0) arguments.fail("options.timeout is {} ms, expected more than 0", timeout.count());
+  for (const int device : membership.devices()) {
+    if (context.runtime().backend().is_capturing(current_stream_ref(context.runtime(), device)))
+      arguments.unsupported("the current stream is being captured");
+  }
+  if (membership.spans_hosts()) {
+    arguments.unsupported("the ranks are on {} hosts, and only ranks of one host agree on who goes on",
+                          membership.hosts().size());
+  }
+}
+
+std::chrono::milliseconds timeout_of(TeamContext& context,
+                                     const std::optional<std::chrono::milliseconds>& given) {
+  return std::min(given.value_or(context.team().settings().timeout), longest_limit);
+}
+
+ShrinkWish checked(TeamContext& context, const ShrinkOptions& options, const char* function) {
+  const Arguments arguments(context.runtime(), function);
+  const auto ranks = static_cast<int>(context.team().membership().rank_count());
+  ShrinkWish wish{.leaving = checked_leaving(arguments, options.leaving, ranks),
+                  .leaves_out_late = options.late == LateRanks::leave_out,
+                  .timeout = timeout_of(context, options.timeout),
+                  .place = {}};
+  arguments.enumerator(options.late, LateRanks::leave_out, "options.late");
+  check_call(arguments, context, wish.timeout);
+  return wish;
+}
+
+ShrinkWish checked(TeamContext& context, const GrowOptions& options) {
+  const Arguments arguments(context.runtime(), "Communicator::grow");
+  constexpr int most = SurvivorBoard::most_newcomers;
+  const int fewest = options.fewest.value_or(options.most);
+  if (options.most < 1 || options.most > most)
+    arguments.fail("options.most is {}, expected 1 to {}", options.most, most);
+  if (fewest < 1 || fewest > options.most)
+    arguments.fail("options.fewest is {}, expected 1 to options.most, {}", fewest, options.most);
+  ShrinkWish wish{.leaving = {},
+                  .timeout = timeout_of(context, options.timeout),
+                  .change = RankChange::grow,
+                  .fewest_new = static_cast<std::size_t>(fewest),
+                  .most_new = static_cast<std::size_t>(options.most),
+                  .place = {}};
+  check_call(arguments, context, wish.timeout);
+  return wish;
+}
+
+/// Adds where newcomers come. The secret is left out: others need not guess at it.
+void add_place(const MeetingPoint& point, const tcp::Rendezvous& rendezvous, ShrinkWish& wish) {
+  std::uint64_t digest = mix(point.address.size(), static_cast<std::uint64_t>(point.port));
+  for (const std::string_view text : {std::string_view(point.address), std::string_view(point.job)}) {
+    for (const char character : text) digest = mix(digest, static_cast<unsigned char>(character));
+  }
+  wish.meeting_point = digest;
+  wish.place = tcp::place_of(rendezvous);
+}
+
+transport::team::ShrinkingTeam shrinking(transport::team::Team& team) {
+  return {.is_lost =
+              [&team](std::size_t rank, bool may_judge) {
+                const transport::team::FailureDetector& detector = team.failure_detector();
+                return detector.is_gone(rank) ||
+                       team.state().status(rank).state.load() >= transport::team::RankStatus::leaving ||
+                       (may_judge && detector.gives_no_sign(rank));
+              },
+          .end = [&team](const std::string& reason) { team.abort().set(ErrorCode::aborted, reason); },
+          .wait_elsewhere = [&team] { team.runtime().backend().wait_elsewhere(); },
+          .timeout = team.settings().timeout};
+}
+
+/// Lets processes open the memory of a team while they come.
+class OpenMemory {
+ public:
+  explicit OpenMemory(transport::team::Team& team) : team_(team), handle_(team.share_state()) {}
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+  ~OpenMemory() { team_.withdraw_state(); }
+
+  [[nodiscard]] transport::team::Ticket ticket() const {
+    return {.build = transport::team::BuildMark::own(), .memory = handle_, .shape = team_.state().shape()};
+  }
+
+ private:
+  transport::team::Team& team_;
+  SharedMemory::Handle handle_;
+};
+
+}  // namespace
+
+class Communicator::Successor {
+ public:
+  /// `beside`: inside a call of another communicator.
+  Successor(const CommunicatorOptions& options, bool beside) : options_(options), beside_(beside) {}
+
+  /// Agrees with the other ranks of a communicator on who goes on, and with newcomers, who come to `place` if
+  /// that is given. Returns the communicator of those; an empty one to a rank that leaves.
+  [[nodiscard]] static Communicator of(Impl& impl, const ShrinkWish& wish, const tcp::Place* place);
+
+  void make(Exchange& exchange) { impl_ = std::make_unique<Impl>(exchange, options_, beside_); }
+  void discard() {
+    if (impl_ == nullptr) return;
+    impl_->context->team().abort().set(ErrorCode::aborted, "another rank was lost while it was made");
+    impl_.reset();
+  }
+  [[nodiscard]] Communicator take() { return Communicator(std::move(impl_)); }
+
+ private:
+  const CommunicatorOptions options_;
+  const bool beside_;
+  std::unique_ptr<Impl> impl_;
+};
+
+Communicator Communicator::Successor::of(Impl& impl, const ShrinkWish& wish, const tcp::Place* place) {
+  transport::team::Team& team = impl.context->team();
+  transport::team::free_deferred(team.runtime(), team.membership().devices());
+  const std::lock_guard lock(team.calls().mutex());
+  impl.settle_calls(wish.timeout);
+  if (std::ranges::binary_search(wish.leaving, team.membership().rank())) return {};
+
+  transport::team::ShrinkingTeam shrinking_team = shrinking(team);
+  std::optional<OpenMemory> memory;
+  if (place != nullptr) {
+    memory.emplace(team);
+    shrinking_team.open_entrance = [place] { return tcp::open_entrance(*place); };
+    shrinking_team.ticket = [&memory] { return memory->ticket(); };
+  }
+  Successor successor(impl.options(), true);
+  SurvivorAgreement agreement(team.state().survivors(), team.membership().rank(), std::move(shrinking_team),
+                              wish);
+  agreement.run([&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); });
+  // What waits there no longer waits, and takes no room.
+  team.live_teams().stop_counting(team.calls());
+  return successor.take();
+}
+
+Communicator Communicator::shrink(const ShrinkOptions& options) {
+  const BlockingCall blocks("Communicator::shrink");
+  const ShrinkWish wish = checked(impl().context->require_own_process(), options, "Communicator::shrink");
+  return Successor::of(*impl_, wish, nullptr);
+}
+
+Communicator Communicator::grow(const GrowOptions& options) {
+  const BlockingCall blocks("Communicator::grow");
+  ShrinkWish wish = checked(impl().context->require_own_process(), options);
+  const tcp::Place place = tcp::place_at(options.meeting_point, wish.timeout, "Communicator::grow");
+  add_place(options.meeting_point, place.rendezvous, wish);
+  return Successor::of(*impl_, wish, &place);
+}
+
+Communicator Communicator::replace(const ReplaceOptions& options) {
+  const BlockingCall blocks("Communicator::replace");
+  ShrinkWish wish =
+      checked(impl().context->require_own_process(),
+              ShrinkOptions{options.leaving, options.late, options.timeout}, "Communicator::replace");
+  wish.change = RankChange::replace;
+  const tcp::Place place = tcp::place_at(options.meeting_point, wish.timeout, "Communicator::replace");
+  add_place(options.meeting_point, place.rendezvous, wish);
+  return Successor::of(*impl_, wish, &place);
+}
+
+Communicator Communicator::join(const JoinOptions& options, const CommunicatorOptions& own) {
+  const BlockingCall blocks("Communicator::join");
+  Runtime& runtime = Runtime::get();
+  const std::chrono::milliseconds timeout = std::min(options.timeout, longest_limit);
+  const tcp::Place place = tcp::place_at(options.meeting_point, timeout, "Communicator::join");
+  Impl::check(own);
+  const tcp::Exchange::Watch no_watch;
+  const tcp::Wait wait(timeout, no_watch);
+  for (;;) {
+    const tcp::Admission admission = tcp::await_admission(place, wait);
+    Successor successor(own, false);
+    transport::team::Newcomer newcomer(admission.ticket);
+    if (newcomer.run([&runtime] { runtime.backend().wait_elsewhere(); },
+                     [&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); }))
+      return successor.take();
+  }
+}
+
+}  // namespace tutti
