@@ -6,13 +6,16 @@
 #include "collectives/training/given_alike.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "collectives/training/optimizer_state.hpp"
+#include "collectives/training/shard_replicas.hpp"
 #include "device/runtime.hpp"
 #include "tutti/stream.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,7 +35,7 @@ constexpr std::int64_t aligned(std::int64_t elements) {
   return (elements + shard_alignment - 1) / shard_alignment * shard_alignment;
 }
 
-collectives::GivenAlike described(const std::vector<Tensor>& parameters,
+collectives::GivenAlike described(const std::vector<Tensor>& parameters, std::size_t locals,
                                   const ShardedOptimizerOptions& options) {
   const DType dtype = parameters[0].dtype();
   collectives::GivenAlike given;
@@ -41,6 +44,8 @@ collectives::GivenAlike described(const std::vector<Tensor>& parameters,
   given.add("options.gradient_dtype", std::string(name_of(options.gradient_dtype.value_or(dtype))));
   given.add("options.state_count", std::to_string(options.state_count));
   given.add("options.state_dtype", std::string(name_of(options.state_dtype.value_or(dtype))));
+  given.add("options.steps_per_replica", std::to_string(options.steps_per_replica));
+  if (options.steps_per_replica > 0) given.add("the number of local members", std::to_string(locals));
   return given;
 }
 
@@ -59,7 +64,9 @@ std::vector<Tensor> views_into(const Tensor& flat, const std::vector<Tensor>& li
 
 class ShardedOptimizer::Impl {
  public:
-  Impl(Communicator& communicator, TensorLists parameters, const ShardedOptimizerOptions& options);
+  /// `before`: whose replicas may be of use.
+  Impl(Communicator& communicator, TensorLists parameters, const ShardedOptimizerOptions& options,
+       const Impl* before);
 
   /// One local member's buffers.
   struct Buffers {
@@ -73,6 +80,9 @@ class ShardedOptimizer::Impl {
     return buffers_[static_cast<std::size_t>(member)];
   }
   [[nodiscard]] const std::vector<ParameterShard>& shards() const noexcept { return shards_; }
+
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] bool is_restored() const noexcept { return is_restored_; }
 
   void step(const Update& update) { step(update, nullptr); }
   Tensor step(const Update& update, const GradientClip& clip) { return step(update, &clip); }
@@ -90,6 +100,7 @@ class ShardedOptimizer::Impl {
  private:
   void check(TensorLists parameters) const;
   void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements);
+  void start_replicas(const Impl* before);
   /// Checks that no step is under way, and that no current stream is being captured.
   void require_idle(const Arguments& arguments) const;
   [[nodiscard]] collectives::OptimizerLayout layout() const;
@@ -110,14 +121,17 @@ class ShardedOptimizer::Impl {
   std::vector<Buffers> buffers_;
   std::vector<ParameterShard> shards_;
   bool is_updating_ = false;  ///< for good if an update throws
+  std::int64_t steps_ = 0;
+  bool is_restored_ = false;
+  std::optional<collectives::ShardReplicas> replicas_;
 };
 
 ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
-                             const ShardedOptimizerOptions& options)
+                             const ShardedOptimizerOptions& options, const Impl* before)
     : communicator_(communicator), options_(options) {
   require_alike(communicator, "ShardedOptimizer", collectives::InCapture::unsupported, [&] {
     check(parameters);
-    return described(parameters[0], options);
+    return described(parameters[0], parameters.size(), options);
   });
   const std::int64_t elements =
       std::accumulate(parameters[0].begin(), parameters[0].end(), std::int64_t{0},
@@ -125,10 +139,33 @@ ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
   const auto members = static_cast<std::int64_t>(communicator.member_count());
   for (const std::vector<Tensor>& list : parameters)
     add_member(list, aligned((elements + members - 1) / members));
+  if (options.steps_per_replica > 0) start_replicas(before);
+}
+
+void ShardedOptimizer::Impl::start_replicas(const Impl* before) {
+  const collectives::ShardReplicas* const held =
+      before != nullptr && before->replicas_ ? &*before->replicas_ : nullptr;
+  const collectives::ShardReplicas::Start start =
+      collectives::ShardReplicas::restore(communicator_, held, shards_);
+  replicas_.emplace(communicator_, shards_, start, held);
+  if (!start.age) return;
+  steps_ = start.age->step;
+  is_restored_ = true;
+  for (std::size_t local = 0; local < shards_.size(); ++local) {
+    const ParameterShard& shard = shards_[local];
+    const std::vector<Tensor>& full = start.full[local];
+    const std::int64_t count = std::min(full[0].numel(), buffers_[local].flat_parameters.numel());
+    buffers_[local].flat_parameters.narrow(0, 0, count).copy_(full[0].narrow(0, 0, count));
+    const std::int64_t own = std::clamp<std::int64_t>(count - shard.begin, 0, shard.parameters.numel());
+    for (std::size_t i = 0; i < shard.state.size() && own > 0; ++i)
+      shard.state[i].narrow(0, 0, own).copy_(full[1 + i].narrow(0, shard.begin, own));
+  }
 }
 
 void ShardedOptimizer::Impl::check(TensorLists parameters) const {
   const Arguments arguments(Runtime::get(), "ShardedOptimizer");
+  if (options_.steps_per_replica < 0)
+    arguments.fail("options.steps_per_replica is {}, expected 0 or more", options_.steps_per_replica);
   collectives::check_member_lists(arguments, communicator_, parameters, "parameters");
   const std::vector<Tensor>& first = parameters[0];
   for (std::size_t t = 0; t < first.size(); ++t) {
@@ -200,6 +237,10 @@ Tensor ShardedOptimizer::Impl::step(const Update& update, const GradientClip* cl
     arguments.fail("the update of an earlier step has not returned, expected no further step");
   if (clip != nullptr)
     check_clip(arguments, communicator_, *clip, std::span(&shards_[0].gradients, 1), "gradients");
+  if (replicas_) {
+    require_uncaptured(arguments, communicator_);
+    replicas_->begin_step();
+  }
   std::vector<Tensor> gradients;
   std::vector<Tensor> own_gradients;
   for (std::size_t local = 0; local < shards_.size(); ++local) {
@@ -212,7 +253,11 @@ Tensor ShardedOptimizer::Impl::step(const Update& update, const GradientClip* cl
   is_updating_ = true;
   for_each_shard(update);
   is_updating_ = false;
+  const std::int64_t steps = steps_ + 1;
+  if (replicas_ && steps % options_.steps_per_replica == 0) replicas_->save(steps);
   gather_parameters();
+  if (replicas_) replicas_->note_end_of_step();
+  steps_ = steps;
   return norm;
 }
 
@@ -244,6 +289,8 @@ std::string ShardedOptimizer::Impl::load(const std::string& path) {
   require_idle(Arguments(Runtime::get(), "ShardedOptimizer::load"));
   std::string extra = collectives::load_state(communicator_, layout(), shards_, path);
   keep_memory();
+  steps_ = 0;
+  if (replicas_) replicas_->forget();
   gather_parameters();
   return extra;
 }
@@ -262,15 +309,15 @@ std::unique_ptr<ShardedOptimizer::Impl> ShardedOptimizer::Impl::rescaled(Communi
                                                                          const Restore& restore) const {
   std::vector<std::vector<Tensor>> parameters;
   for (const Buffers& each : buffers_) parameters.push_back(each.parameters);
-  auto impl = std::make_unique<Impl>(communicator, parameters, options_);
+  auto impl = std::make_unique<Impl>(communicator, parameters, options_, this);
   keep_memory();  // until the copies are done
-  if (restore) impl->for_each_shard(restore);
+  if (restore && !impl->is_restored()) impl->for_each_shard(restore);
   return impl;
 }
 
 ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorLists parameters,
                                    const ShardedOptimizerOptions& options)
-    : impl_(std::make_unique<Impl>(communicator, parameters, options)) {}
+    : impl_(std::make_unique<Impl>(communicator, parameters, options, nullptr)) {}
 ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorList parameters,
                                    const ShardedOptimizerOptions& options)
     : ShardedOptimizer(communicator, {std::vector<Tensor>(parameters.begin(), parameters.end())}, options) {}
@@ -303,8 +350,12 @@ void ShardedOptimizer::save(const std::string& path, std::string_view extra) {
 std::string ShardedOptimizer::load(const std::string& path) {
   return impl_->load(path);
 }
-void ShardedOptimizer::rescale(Communicator& communicator, const Restore& restore) {
+std::int64_t ShardedOptimizer::steps() const noexcept {
+  return impl_->steps();
+}
+bool ShardedOptimizer::rescale(Communicator& communicator, const Restore& restore) {
   impl_ = impl_->rescaled(communicator, restore);
+  return impl_->is_restored();
 }
 void ShardedOptimizer::zero_gradients() {
   impl_->zero_gradients();

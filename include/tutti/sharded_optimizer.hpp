@@ -29,6 +29,9 @@ struct ShardedOptimizerOptions {
   /// Number of state tensors per shard: 1 for momentum, 2 for Adam's moments.
   std::size_t state_count = 0;
   std::optional<DType> state_dtype = {};  ///< empty: that of the parameters
+  /// After each so many steps, the rank that follows keeps a replica of each shard (see *Replicas*). 0:
+  /// never.
+  std::int64_t steps_per_replica = 0;
 };
 
 /// One member's part of the flat buffers: tensors of equal length on its device that correspond element by
@@ -59,6 +62,19 @@ struct ParameterShard {
 /// element by element: bit for bit, except where NCCL carries the `reduce_scatter` or that all-reduce (on
 /// GPUs, unless the communicator's `determinism` is bitwise), which may add in another order. After a step,
 /// the gradients outside a member's own shard hold that member's own values.
+///
+/// # Replicas
+/// With `options.steps_per_replica`, each member keeps copies of its own shard, parameters and state, and of
+/// the shard of the member in its place on the rank before, as they were after the last such step and the one
+/// before that. After a loss, `rescale` goes on from the newest of which all ranks are known to have had
+/// theirs, and a new rank gets it by its constructor, made at the same time: so nothing is read from disk,
+/// and `steps` tells where training goes on. Only if two ranks in a row are lost at the same time, or ranks
+/// before there was a replica, is a checkpoint needed.
+///
+/// All ranks have the same number of local members. Steps with replicas cannot be captured:
+/// Error(unsupported). In such a step, the host waits for the step of the replica before. Cost: each member
+/// sends its shard, parameters and state, once each time; memory of 4 / `member_count` of a buffer for
+/// parameters and for each tensor of state; and in `rescale`, for a moment, of a whole buffer for each.
 ///
 /// # Stream order
 /// A step runs on the calling thread's current streams of the local members' devices, where the update queues
@@ -157,6 +173,10 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// file, what was found and what is expected, and nothing has changed. Cost and other errors are those of
   /// `save`.
   [[nodiscard]] std::string load(const std::string& path);
+  /// Returns the number of steps that parameters and state have behind them: those made by this object, and
+  /// those of a replica that it has gone on from. `load`, and a `rescale` that is not from a replica, set it
+  /// to 0.
+  [[nodiscard]] std::int64_t steps() const noexcept;
 
   /// Fills the state of a new shard, and its parameters too if they should change.
   using Restore = std::function<void(const ParameterShard& shard)>;
@@ -164,7 +184,9 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// (`Communicator::shrink`). The one before may be gone. Cuts the flat buffers anew, as the constructor
   /// does, from the parameters as each member has them: their positions in the buffer stay as they were,
   /// only shards and the padding at the end depend on the number of members. The state of each new shard is
-  /// zero; then `restore`, if given, is called for each local shard, as an update is by `step`.
+  /// zero; then `restore`, if given, is called for each local shard, as an update is by `step`. Or, if
+  /// replicas are kept and none is lost that is needed, parameters and state are those of a replica, and
+  /// `restore` is not called. Returns whether that is so, the same on all ranks.
   ///
   /// After a loss, the parameters are outputs of a step that may have been under way, and the state of the
   /// lost shards is gone with their rank. So a program loads a checkpoint: by `load` afterwards, or one of
@@ -173,7 +195,7 @@ class TUTTI_EXPORT ShardedOptimizer {
   /// Of the new communicator, this is the constructor's call, with its checks and errors. If it or `restore`
   /// throws, nothing has changed here. Views, buffers and shards that were returned before keep their memory,
   /// and are no longer this object's: ask for them again.
-  void rescale(Communicator& communicator, const Restore& restore = nullptr);
+  bool rescale(Communicator& communicator, const Restore& restore = nullptr);
   /// Sets the gradients of all local members to zero, on the current streams.
   void zero_gradients();
 
