@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,17 +38,35 @@ void* shared_memory(std::size_t bytes) {
   return memory;
 }
 
-int run_ranks(int count, const std::function<void(tutti::Exchange& exchange)>& work) {
+int free_port() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const pointer = reinterpret_cast<sockaddr*>(&address);
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool is_bound = bind(socket, pointer, length) == 0 && getsockname(socket, pointer, &length) == 0;
+  close(socket);
+  if (!is_bound) throw std::runtime_error("no port is free");
+  return ntohs(address.sin_port);
+}
+
+int run_ranks(int count, const std::function<void(tutti::Exchange& exchange)>& work,
+              const std::function<void()>& spare_work) {
   auto& place = *new (shared_memory(sizeof(MeetingPlace))) MeetingPlace{};
   std::vector<pid_t> processes;
   std::fflush(nullptr);
-  for (int rank = 0; rank < count; ++rank) {
+  for (int rank = 0; rank < count + (spare_work ? 1 : 0); ++rank) {
     const pid_t process = fork();
     if (process == 0) {
       int status = 0;
       try {
-        Meeting meeting(place, rank, count);
-        work(meeting);
+        if (rank == count) {
+          spare_work();
+        } else {
+          Meeting meeting(place, rank, count);
+          work(meeting);
+        }
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
         status = 1;

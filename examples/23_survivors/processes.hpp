@@ -40,9 +40,13 @@ class Meeting final : public tutti::Exchange {
   int size_;
 };
 
-/// Starts `count` processes, runs `work` in each, and waits for all. Returns how many were killed. Throws if
-/// one ends with an error.
-int run_ranks(int count, const std::function<void(tutti::Exchange& exchange)>& work);
+/// Starts `count` processes, runs `work` in each, and `spare_work`, if given, in one more that does not meet
+/// them, and waits for all. Returns how many were killed. Throws if one ends with an error.
+int run_ranks(int count, const std::function<void(tutti::Exchange& exchange)>& work,
+              const std::function<void()>& spare_work = {});
+
+/// Returns a port of the loopback address at which nobody listens.
+[[nodiscard]] int free_port();
 
 /// Returns zero-filled memory that processes forked from now on share.
 [[nodiscard]] void* shared_memory(std::size_t bytes);
