@@ -35,7 +35,7 @@ class ProcessCall {
     return lists;
   }
   Tensor tensor(nb::handle given, const char* name) {
-    held_.push_back(borrow_tensor(given, name));
+    held_.push_back(borrow_tensor(given, name, Order::of_library));
     if (!std::exchange(has_kind_, true)) kind_ = Kind::of(given);
     use(held_.back().tensor.device());
     return held_.back().tensor;

@@ -160,19 +160,22 @@ void bind_maker(nb::module_& module, const char* name, const char* text, Functio
       nb::arg("pin_memory") = false, text);
 }
 
+/// Reads the stream of a consumer, where DLPack means the legacy default stream by None and 1.
+Stream consumer_of(nb::handle stream, Device device) {
+  const bool is_default =
+      stream.is_none() || (nb::isinstance<nb::int_>(stream) && nb::cast<std::int64_t>(stream) == 1);
+  return is_default ? default_stream(device) : StreamArgument{nb::borrow(stream)}.get(device);
+}
+
 nb::object dlpack(const Tensor& tensor, nb::object stream, nb::object max_version, nb::object,
                   nb::object copy) {
   if (nb::isinstance<nb::bool_>(copy) && nb::cast<bool>(copy)) {
     throw Error(ErrorCode::unsupported, "Tensor.__dlpack__: copy is True, expected False or None");
   }
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
-  const bool has_consumer = nb::isinstance<nb::int_>(stream) && nb::cast<std::int64_t>(stream) > 2;
-  if (tensor.device().is_host() || !has_consumer) {
-    wait_for(stream.is_none() || has_consumer || nb::cast<std::int64_t>(stream) != -1 ? tensor
-                                                                                      : Tensor(TensorView()));
-    return to_capsule(tensor, versioned, nullptr);
-  }
-  const Stream consumer = StreamArgument{stream}.get(tensor.device());
+  const bool is_unordered = nb::isinstance<nb::int_>(stream) && nb::cast<std::int64_t>(stream) == -1;
+  if (tensor.device().is_host() || is_unordered) return to_capsule(tensor, versioned, nullptr);
+  const Stream consumer = consumer_of(stream, tensor.device());
   return to_capsule(tensor, versioned, &consumer);
 }
 

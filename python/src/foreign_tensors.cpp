@@ -2,11 +2,15 @@
 #include "foreign_tensors.hpp"
 
 #include "arguments.hpp"
+#include "exchange_api.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <initializer_list>
 #include <ranges>
 #include <span>
 #include <string>
@@ -17,6 +21,21 @@
 #include <nanobind/stl/string.h>
 
 namespace tutti::python {
+
+/// Describes a library of tensors; found once for each type.
+struct Library {
+  enum class Holds : std::uint8_t { all, host, devices };
+
+  nb::object wrapping{};  ///< takes an object with `__dlpack__`, or for torch a capsule; invalid for none
+  nb::object
+      wrapping_on_host{};       ///< another library's, for tensors on the host, which this one does not hold
+  nb::object unwrapping{};      ///< of torch: a tensor to a capsule
+  nb::object current_stream{};  ///< takes the index of a GPU; invalid for libraries without streams
+  const ExchangeApi* exchange = nullptr;
+  Holds holds = Holds::all;
+  bool is_torch = false;
+};
+
 namespace {
 
 constexpr const char* plain_name = "dltensor";
@@ -34,23 +53,39 @@ nb::object loaded_module(const std::string& name) {
   return modules.contains(name.c_str()) ? nb::object(modules[name.c_str()]) : nb::object();
 }
 
-/// Describes a library of tensors; found once for each.
-struct Library {
-  nb::object module;
-  nb::object wrapping;
-  nb::object unwrapping;  ///< of torch: a tensor to a capsule
-  bool is_torch = false;
-};
+/// Returns an attribute of the attributes that `path` names, or nothing.
+nb::object attribute(nb::object object, std::initializer_list<const char*> path) {
+  for (const char* const name : path) {
+    if (object.is_valid() && !object.is_none()) object = nb::getattr(object, name, nb::none());
+  }
+  return object.is_valid() && !object.is_none() ? object : nb::object();
+}
+
+Library library_of_torch(const nb::object& module) {
+  return {.wrapping = attribute(module, {"_C", "_from_dlpack"}),
+          .unwrapping = attribute(module, {"utils", "dlpack", "to_dlpack"}),
+          .current_stream = attribute(module, {"_C", "_cuda_getCurrentRawStream"}),
+          .exchange = ExchangeApi::of(attribute(module, {"Tensor"})),
+          .is_torch = true};
+}
 
 /// Looks through the bases, as a class that derives from a library's is one of its own.
 Library find_library(nb::handle type) {
   for (const nb::handle base : nb::tuple(type.attr("__mro__"))) {
     const std::string name = top_module(base);
-    nb::object module = loaded_module(name);
-    if (!module.is_valid() || !nb::hasattr(module, "from_dlpack")) continue;
-    if (name != "torch") return {module, module.attr("from_dlpack"), {}, false};
-    const nb::object functions = nb::module_::import_("torch.utils.dlpack");
-    return {module, nb::module_::import_("torch._C").attr("_from_dlpack"), functions.attr("to_dlpack"), true};
+    if (name == "jaxlib") return {.wrapping = attribute(loaded_module("jax"), {"dlpack", "from_dlpack"})};
+    const nb::object module = loaded_module(name);
+    const nb::object wrapping = attribute(module, {"from_dlpack"});
+    if (!wrapping.is_valid()) continue;
+    if (name == "torch") return library_of_torch(module);
+    Library library{.wrapping = wrapping,
+                    .current_stream = attribute(module, {"cuda", "get_current_stream"})};
+    if (name == "numpy") library.holds = Library::Holds::host;
+    if (name == "cupy") {
+      library.holds = Library::Holds::devices;
+      library.wrapping_on_host = attribute(loaded_module("numpy"), {"from_dlpack"});
+    }
+    return library;
   }
   return {};
 }
@@ -65,23 +100,53 @@ const Library& library_of(nb::handle object) {
   return libraries->emplace(type.ptr(), find_library(type)).first->second;
 }
 
-nb::object capsule_of(nb::handle object, const Library& library, const char* name) {
-  if (library.is_torch) {
+/// Refuses tensors of torch whose memory holds other values than they have: torch conjugates and negates
+/// lazily.
+void require_resolved(nb::handle tensor, const char* name) {
+  const bool is_conjugated = nb::cast<bool>(tensor.attr("is_conj")());
+  if (!is_conjugated && !nb::cast<bool>(tensor.attr("is_neg")())) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(name) + " is a lazily " + (is_conjugated ? "conjugated" : "negated") +
+                  " tensor of torch, expected one that is not, such as `resolve_conj()` "
+                  "and `resolve_neg()` return");
+}
+
+bool is_on_gpu(nb::handle object, const Library& library) {
+  if (library.holds == Library::Holds::host || backend_kind() != BackendKind::cuda) return false;
+  const nb::object method = nb::getattr(object, "__dlpack_device__", nb::none());
+  return !method.is_none() && nb::cast<int>(method()[0]) == kDLCUDA;
+}
+
+/// Returns the stream for `__dlpack__`, whose work is ordered behind what the library has queued so far: None
+/// on the host; -1, for none, where the call runs on the library's own current stream.
+nb::object consumer_of(nb::handle object, const Library& library, Order order) {
+  if (!is_on_gpu(object, library)) return nb::none();
+  if (order == Order::of_library && library.current_stream.is_valid()) return nb::int_(-1);
+  const Device device(nb::cast<int>(object.attr("__dlpack_device__")()[1]));
+  const auto handle = reinterpret_cast<std::uintptr_t>(tutti::current_stream(device).native_handle());
+  constexpr std::uintptr_t legacy_default = 1;
+  return nb::int_(handle == 0 ? legacy_default : handle);
+}
+
+nb::object capsule_of(nb::handle object, const Library& library, const char* name, Order order) {
+  if (library.is_torch && (order == Order::of_library || !nb::cast<bool>(object.attr("is_cuda")))) {
     const bool has_gradient = nb::cast<bool>(object.attr("requires_grad"));
     return library.unwrapping(has_gradient ? object.attr("detach")() : nb::borrow(object));
   }
-  const nb::object method = nb::getattr(object, "__dlpack__", nb::none());
+  const nb::object given = library.is_torch ? object.attr("detach")() : nb::borrow(object);
+  const nb::object method = nb::getattr(given, "__dlpack__", nb::none());
   if (method.is_none()) {
     throw Error(ErrorCode::invalid_argument, std::string(name) + " is " +
                                                  nb::cast<std::string>(nb::repr(object.type())) +
                                                  ", expected a tensor: an object with __dlpack__");
   }
+  const nb::object stream = consumer_of(given, library, order);
   try {
-    return method(nb::arg("max_version") = nb::make_tuple(1, 0));
+    return method(nb::arg("stream") = stream, nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
-  return method();
+  return stream.is_none() ? method() : method(nb::arg("stream") = stream);
 }
 
 std::optional<DType> dtype_from(const DLDataType& type) {
@@ -175,6 +240,13 @@ void delete_versioned(PyObject* capsule) {
   delete_capsule<Versioned>(capsule, versioned_name);
 }
 
+/// Returns whether tutti records what is queued on the current stream of the device.
+bool is_captured(Device device) {
+  if (device.index() == current_device()) return is_current_stream_capturing();
+  const DeviceGuard guard(device);
+  return is_current_stream_capturing();
+}
+
 }  // namespace
 
 nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consumer) {
@@ -186,38 +258,45 @@ nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consum
 
 Kind Kind::of(nb::handle object) {
   Kind kind;
-  if (nb::isinstance<Tensor>(object)) return kind;
-  const Library& library = library_of(object);
-  kind.module_ = library.module;
-  kind.wrapping_ = library.wrapping;
-  kind.is_torch_ = library.is_torch;
+  if (!nb::isinstance<Tensor>(object)) kind.library_ = &library_of(object);
   return kind;
+}
+
+bool Kind::is_own() const noexcept {
+  return library_ == nullptr || !library_->wrapping.is_valid();
 }
 
 nb::object Kind::wrap(const Tensor& tensor) const {
   if (!tensor.defined()) return nb::none();
-  if (is_own() || (!tensor.device().is_host() && backend_kind() == BackendKind::host))
-    return nb::cast(tensor);
-  if (is_torch_) return wrapping_(to_capsule(tensor, false, nullptr));
-  return wrapping_(nb::cast(tensor));
+  const bool is_on_host = tensor.device().is_host();
+  if (is_own() || (!is_on_host && backend_kind() == BackendKind::host)) return nb::cast(tensor);
+  if (library_->is_torch) return library_->wrapping(to_capsule(tensor, false, nullptr));
+  if (!is_on_host && library_->holds == Library::Holds::host) return nb::cast(tensor);
+  if (is_on_host && library_->holds == Library::Holds::devices) {
+    const nb::object& wrapping = library_->wrapping_on_host;
+    return wrapping.is_valid() ? wrapping(nb::cast(tensor)) : nb::cast(tensor);
+  }
+  return library_->wrapping(nb::cast(tensor));
 }
 
 std::optional<Stream> Kind::current_stream(Device device) const {
   if (is_own() || device.is_host() || backend_kind() != BackendKind::cuda) return std::nullopt;
-  if (is_torch_) {
-    const nb::object handle = module_.attr("_C").attr("_cuda_getCurrentRawStream")(device.index());
-    return ExternalStream(reinterpret_cast<void*>(nb::cast<std::uintptr_t>(handle)), device);
-  }
-  if (!nb::hasattr(module_, "cuda")) return std::nullopt;
-  const nb::object cuda = module_.attr("cuda");
-  if (!nb::hasattr(cuda, "get_current_stream")) return std::nullopt;
-  return StreamArgument{cuda.attr("get_current_stream")(device.index())}.get(device);
+  if (!library_->current_stream.is_valid() || is_captured(device)) return std::nullopt;
+  if (library_->exchange != nullptr) return library_->exchange->stream_of(device);
+  return StreamArgument{library_->current_stream(device.index())}.get(device);
 }
 
-Operand borrow_tensor(nb::handle object, const char* name) {
+Operand borrow_tensor(nb::handle object, const char* name, Order order) {
   if (!object.is_valid() || object.is_none()) return {};
   if (nb::isinstance<Tensor>(object)) return {nb::cast<Tensor>(object), nb::borrow(object)};
-  nb::object capsule = capsule_of(object, library_of(object), name);
+  const Library& library = library_of(object);
+  if (library.is_torch) require_resolved(object, name);
+  if (library.exchange != nullptr && order == Order::of_library) {
+    const std::optional<DLTensor> description = library.exchange->description_of(object);
+    std::optional<Tensor> view = description ? view_of(*description) : std::nullopt;
+    if (view) return {std::move(*view), nb::borrow(object)};
+  }
+  nb::object capsule = capsule_of(object, library, name, order);
   const DLTensor* const description = described(capsule);
   if (description != nullptr) {
     if (std::optional<Tensor> view = view_of(*description)) return {std::move(*view), std::move(capsule)};
@@ -227,7 +306,9 @@ Operand borrow_tensor(nb::handle object, const char* name) {
 
 Tensor own_tensor(nb::handle object, const char* name) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<Tensor>(object);
-  return take_over(capsule_of(object, library_of(object), name));
+  const Library& library = library_of(object);
+  if (library.is_torch) require_resolved(object, name);
+  return take_over(capsule_of(object, library, name, Order::of_tutti));
 }
 
 }  // namespace tutti::python

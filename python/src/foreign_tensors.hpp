@@ -4,6 +4,7 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <cstdint>
 #include <optional>
 
 #include <nanobind/nanobind.h>
@@ -13,24 +14,31 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
+struct Library;
+
 /// The library that an object comes from, and so the kind of object that results become.
 class Kind {
  public:
   Kind() = default;  ///< tutti's own
   static Kind of(nb::handle object);
 
-  [[nodiscard]] bool is_own() const noexcept { return !module_.is_valid(); }
-  /// Returns the tensor as an object of this kind, which shares its memory. A tensor on a virtual device
-  /// stays a `tutti.Tensor`: no other library could hold it.
+  [[nodiscard]] bool is_own() const noexcept;
+  /// Returns the tensor as an object of this kind, which shares its memory. It stays a `tutti.Tensor` where
+  /// the library could not hold it: on virtual devices, and for numpy on GPUs. For CuPy, a tensor on the host
+  /// becomes one of numpy.
   [[nodiscard]] nb::object wrap(const Tensor& tensor) const;
-  /// Returns the library's current stream of a GPU; nothing for tutti itself, and for libraries without
-  /// streams.
+  /// Returns the library's current stream of a GPU; nothing for tutti itself, for libraries without streams,
+  /// and while tutti captures what is queued on its own current stream.
   [[nodiscard]] std::optional<Stream> current_stream(Device device) const;
 
  private:
-  nb::object module_{};    ///< invalid for tutti
-  nb::object wrapping_{};  ///< takes an object with `__dlpack__`, or for torch a capsule
-  bool is_torch_ = false;
+  const Library* library_ = nullptr;  ///< of another library; lives as long as the process
+};
+
+/// Says behind what a call on a tensor of another library is ordered.
+enum class Order : std::uint8_t {
+  of_library,  ///< the call is made on the library's current stream, or on streams that the program orders
+  of_tutti     ///< on tutti's current stream, which is made to wait for what the library has queued
 };
 
 /// An operand for the time of one call: it does not own its memory, which `object` does.
@@ -41,7 +49,7 @@ struct Operand {
 
 /// Views the memory of `object`: a `tutti.Tensor`, a tensor of torch, or any object with `__dlpack__`. Throws
 /// Error(invalid_argument) with `name` for anything else. None gives an undefined tensor.
-Operand borrow_tensor(nb::handle object, const char* name);
+Operand borrow_tensor(nb::handle object, const char* name, Order order = Order::of_tutti);
 /// Takes a share in the memory of `object`, for as long as the tensor lives.
 Tensor own_tensor(nb::handle object, const char* name);
 /// Returns a capsule, as `__dlpack__` of tutti's tensors does.

@@ -58,7 +58,7 @@ Tensor Operands::staged(const Operand& host, Device device, Use use) {
 Tensor Operands::tensor(nb::handle given, std::size_t index, Use use, const char* name) {
   if (!given.is_valid() || given.is_none()) return {};
   if (!std::exchange(has_kind_, true)) kind_ = Kind::of(given);
-  held_.push_back(borrow_tensor(given, name));
+  held_.push_back(borrow_tensor(given, name, Order::of_library));
   const Tensor& tensor = held_.back().tensor;
   const Device device = member(index);
   const bool is_elsewhere = tensor.defined() && tensor.device().is_host() && !device.is_host();

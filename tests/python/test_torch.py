@@ -269,6 +269,14 @@ class Comm(unittest.TestCase):
             half = [source.to(torch.bfloat16)] * 2
             self.assertEqual(communicator.all_gather(half)[0].dtype, torch.bfloat16)
 
+    def test_refuses_values_that_are_not_in_memory(self):
+        conjugated = torch.tensor([1 + 2j]).conj()
+        for tensor, words in ((conjugated, "conjugated"), (conjugated.imag, "negated")):
+            for call in (tutti.comm.broadcast, lambda given, devices: tutti.from_dlpack(given)):
+                with self.assertRaisesRegex(tutti.InvalidArgumentError, words):
+                    call(tensor, [0, 1])
+        self.assertEqual(tutti.comm.broadcast(conjugated.resolve_conj(), [0])[0].tolist(), [1 - 2j])
+
 
 class Backend(unittest.TestCase):
     def values(self, function, ranks=RANKS, **options):
