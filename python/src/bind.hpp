@@ -17,6 +17,7 @@ void bind_graphs(nanobind::module_& module);
 void bind_virtual_devices(nanobind::module_& module);
 void bind_process_collectives(nanobind::module_& module);
 void bind_communicator(nanobind::module_& module);
+void bind_symmetric_memory(nanobind::module_& module);
 void bind_work(nanobind::module_& module);
 
 }  // namespace tutti::python

@@ -148,6 +148,7 @@ void bind_communicator(nb::module_& module) {
   bind_rooted_calls(communicators);
   bind_rootless_calls(communicators);
   bind_messages(communicators);
+  bind_symmetric(communicators);
   bind_derived(communicators);
 }
 

@@ -18,5 +18,6 @@ NB_MODULE(_tutti, module) {
   bind_virtual_devices(module);
   bind_process_collectives(module);
   bind_communicator(module);
+  bind_symmetric_memory(module);
   bind_work(module);
 }

@@ -57,5 +57,6 @@ void bind_makers(CommunicatorClass& communicators);
 void bind_rooted_calls(CommunicatorClass& communicators);
 void bind_rootless_calls(CommunicatorClass& communicators);
 void bind_messages(CommunicatorClass& communicators);
+void bind_symmetric(CommunicatorClass& communicators);
 
 }  // namespace tutti::python

@@ -128,6 +128,56 @@ class Operations(unittest.TestCase):
         self.assertEqual(tensors[0].tolist(), [6])
         self.assertEqual(calls.summary().transport, "p2p")
 
+    def test_bound_calls_go_on_with_a_new_communicator(self):
+        tensors = full([[1], [2]])
+        with tutti.Communicator.local([0, 1]) as first:
+            current = [first]
+            calls = first.persistent(lambda: current[0].all_reduce(tensors, out=tensors))
+            calls.launch()
+            self.assertEqual(lists(tensors), [[3], [3]])
+            current[0] = first.shrink()
+        with self.assertRaises(tutti.Error):
+            calls.launch()
+        calls.rebind(current[0])
+        calls.launch()
+        self.assertEqual(lists(tensors), [[6], [6]])
+        current[0].close()
+        with self.assertRaises(tutti.InvalidArgumentError):
+            calls.launch()
+
+    def test_symmetric_memory(self):
+        c = self.communicator
+        with c.symmetric([2, 3], "int32") as memory:
+            self.assertEqual(
+                [(t.shape, t.dtype, t.device) for t in memory.tensors][1], ((2, 3), tutti.int32, tutti.Device(1))
+            )
+            for index, tensor in enumerate(memory.tensors):
+                tensor.fill_(index + 1)
+                self.assertEqual(memory.peer_data(index, index), tensor.data_ptr())
+            self.assertNotEqual(memory.peer_data(0, 1), memory.peer_data(1, 1))
+            c.all_reduce(memory.tensors, out=memory.tensors)
+            self.assertEqual(memory.tensor(1).tolist(), [[3] * 3] * 2)
+            memory.record_stream(tutti.Stream(0))
+            with self.assertRaises(tutti.Error) as raised:
+                memory.view()  # is for kernels on GPUs
+            self.assertEqual(raised.exception.code, "unsupported")
+            with self.assertRaises(tutti.InvalidArgumentError):
+                memory.peer_data(2)
+        self.assertFalse(memory)
+        memory.release()
+        with self.assertRaises(tutti.InvalidArgumentError):
+            memory.tensor()
+        with self.assertRaises(tutti.InvalidArgumentError):
+            c.symmetric([0])
+
+    def test_symmetric_memory_outlives_its_communicator_as_tensors(self):
+        with tutti.Communicator.local([0, 1]) as c:
+            memory = c.symmetric([4])
+            kept = memory.tensor()
+        memory.release()
+        kept.fill_(7)
+        self.assertEqual(kept.tolist(), [7] * 4)
+
     def test_bad_arguments(self):
         c = self.communicator
         for call, words in (

@@ -130,6 +130,35 @@ class Devices(unittest.TestCase):
             graph.replay()
         self.assertEqual(counter.tolist(), [3] * 4)
 
+    def test_graphed_callables(self):
+        x, y = tutti.full([4], 2, device=0), tutti.ones([4], device=0)
+
+        def add(a, b):
+            return tutti.comm.reduce_add([a, b], 0)
+
+        graphed = tutti.make_graphed_callables(add, (x, y))
+        sums = graphed(tutti.full([4], 5, device=0), y)
+        self.assertEqual(sums.tolist(), [6] * 4)
+        self.assertEqual(graphed(x, y).tolist(), [3] * 4)
+        self.assertEqual(sums.tolist(), [3] * 4)  # every call gives the same tensor
+        self.assertEqual(graphed.static_inputs[0].tolist(), [2] * 4)
+        first, second = tutti.make_graphed_callables(
+            (add, lambda a: (a, add(a, a))), ((x, y), (x,)), pool=graphed.pool()
+        )
+        self.assertEqual([tensor.tolist() for tensor in second(first(x, y))], [[3] * 4, [6] * 4])
+        with self.assertRaises(tutti.InvalidArgumentError):
+            graphed(x)
+        for call, words in (
+            (lambda: tutti.make_graphed_callables(add, (x, arrays.Array([1.0]))), "expected tutti.Tensor"),
+            (lambda: tutti.make_graphed_callables(lambda a: 3, (x,)), "result is <class 'int'>"),
+            (lambda: tutti.make_graphed_callables(add, (x, tutti.ones([4]))), "host"),
+            (lambda: tutti.make_graphed_callables((add, add), ((x, y),)), "samples"),
+        ):
+            with self.assertRaisesRegex(tutti.InvalidArgumentError, words):
+                call()
+        with self.assertRaises(ZeroDivisionError):
+            tutti.make_graphed_callables(lambda a: 1 / 0, (x,))
+
     def test_failures_of_devices_surface(self):
         tutti.virtual_devices.inject("kernel", "fail_asynchronously", device=0)
         self.addCleanup(tutti.virtual_devices.clear_faults)
