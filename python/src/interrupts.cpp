@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interrupts.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -21,9 +24,13 @@ namespace {
 namespace nb = nanobind;
 using std::chrono::milliseconds;
 
-/// Python's main thread is the one that a process starts with.
+thread_local bool is_first_thread = ::gettid() == ::getpid();
+
+/// Python's main thread is the one that a process starts with, or the one that has forked it.
 bool is_main_thread() {
-  return ::gettid() == ::getpid();
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { is_first_thread = true; });
+  static_cast<void>(registered);
+  return is_first_thread;
 }
 
 /// A wait that another thread makes.
@@ -139,38 +146,68 @@ bool is_over(Wait& wait) {
 struct CallUnderWay {
   std::mutex mutex;
   Communicator* communicator = nullptr;
-  std::uint64_t number = 0;
-  sem_t interrupted{};
+  std::uint64_t last_number = 0;
+  // For the handler, which cannot lock: numbers of calls, 0 for none.
+  std::atomic<std::uint64_t> under_way = 0;
+  std::atomic<std::uint64_t> interrupted = 0;
+  sem_t wake{};
 };
 CallUnderWay& call_under_way() {
   static auto* const call = new CallUnderWay;  // kept for the detached thread
   return *call;
 }
-struct sigaction python_action {};
+std::atomic<void (*)(int)> python_handler = nullptr;
 
 void on_interrupt(int signal) {
   const int error = errno;
-  ::sem_post(&call_under_way().interrupted);
+  CallUnderWay& call = call_under_way();
+  if (const std::uint64_t number = call.under_way; number != 0) {
+    call.interrupted = number;
+    ::sem_post(&call.wake);
+  }
   errno = error;
-  python_action.sa_handler(signal);
+  python_handler.load()(signal);
 }
 
-std::uint64_t number_of_call(CallUnderWay& call) {
-  const std::lock_guard lock(call.mutex);
-  return call.communicator == nullptr ? 0 : call.number;
+/// Puts the handler before Python's, unless the program ignores the signal or has left it to the system.
+void install_handler() {
+  static auto* const mutex = new std::mutex;  // kept for the detached thread
+  const std::lock_guard lock(*mutex);
+  struct sigaction action {};
+  ::sigaction(SIGINT, nullptr, &action);
+  const bool is_handled = (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_IGN &&
+                          action.sa_handler != SIG_DFL && action.sa_handler != on_interrupt;
+  if (!is_handled) return;
+  python_handler = action.sa_handler;
+  action.sa_handler = on_interrupt;
+  ::sigaction(SIGINT, &action, nullptr);
 }
 
 void abort_call(CallUnderWay& call, std::uint64_t number) {
   const std::lock_guard lock(call.mutex);
-  if (call.communicator != nullptr && call.number == number)
+  if (call.communicator != nullptr && call.under_way == number)
     call.communicator->abort("interrupted by Ctrl-C");
 }
 
-void watch_for_interrupts() {
+bool is_woken_within(CallUnderWay& call, milliseconds time) {
+  timespec end{};
+  ::clock_gettime(CLOCK_MONOTONIC, &end);
+  const auto nanoseconds = end.tv_nsec + std::chrono::nanoseconds(time).count();
+  end.tv_sec += nanoseconds / 1'000'000'000;
+  end.tv_nsec = nanoseconds % 1'000'000'000;
+  return ::sem_clockwait(&call.wake, CLOCK_MONOTONIC, &end) == 0;
+}
+
+/// Ends calls that are interrupted. While calls are made, and a little longer, looks whether the program has
+/// set a handler of its own in place of this one.
+void watch_calls() {
   CallUnderWay& call = call_under_way();
-  for (;;) {
-    if (::sem_wait(&call.interrupted) != 0) continue;
-    const std::uint64_t number = number_of_call(call);
+  constexpr int looks_after_calls = 4;
+  for (int looks = 0;;) {
+    const bool is_woken = looks == 0 ? ::sem_wait(&call.wake) == 0 : is_woken_within(call, milliseconds(50));
+    if (!is_woken && call.under_way != 0) install_handler();
+    looks = is_woken || call.under_way != 0 ? looks_after_calls : std::max(0, looks - 1);
+    const std::uint64_t number = call.interrupted.exchange(0);
     if (number == 0) continue;
     std::this_thread::sleep_for(milliseconds(100));
     abort_call(call, number);
@@ -179,28 +216,24 @@ void watch_for_interrupts() {
 
 void start_watch_once() {
   static const bool started = [] {
-    ::sem_init(&call_under_way().interrupted, 0, 0);
-    std::thread(watch_for_interrupts).detach();
+    ::sem_init(&call_under_way().wake, 0, 0);
+    std::thread(watch_calls).detach();
     return true;
   }();
   static_cast<void>(started);
 }
 
-/// Puts the handler before Python's, unless the program ignores the signal or has left it to the system.
-void install_handler() {
-  ::sigaction(SIGINT, nullptr, &python_action);
-  const bool is_handled = (python_action.sa_flags & SA_SIGINFO) == 0 && python_action.sa_handler != SIG_IGN &&
-                          python_action.sa_handler != SIG_DFL;
-  if (!is_handled) return;
-  struct sigaction action = python_action;
-  action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
-void remove_handler() {
-  struct sigaction action {};
-  ::sigaction(SIGINT, nullptr, &action);
-  if (action.sa_handler == on_interrupt) ::sigaction(SIGINT, &python_action, nullptr);
+/// Sees to the handler and the watch, not more often than every 10 ms: the system calls for that take longer
+/// than a small call.
+void watch_now_and_then() {
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point next;
+  const Clock::time_point now = Clock::now();
+  if (now < next) return;
+  next = now + milliseconds(10);
+  start_watch_once();
+  install_handler();
+  ::sem_post(&call_under_way().wake);
 }
 
 }  // namespace
@@ -223,21 +256,23 @@ void wait_interruptibly(std::function<void()> wait) {
 
 AbortOnInterrupt::AbortOnInterrupt(Communicator& communicator) {
   if (!is_main_thread()) return;
-  start_watch_once();
   CallUnderWay& call = call_under_way();
-  const std::lock_guard lock(call.mutex);
-  if (call.communicator != nullptr) return;
-  is_outermost_ = true;
-  call.communicator = &communicator;
-  ++call.number;
-  install_handler();
+  {
+    const std::lock_guard lock(call.mutex);
+    if (call.communicator != nullptr) return;
+    is_outermost_ = true;
+    call.communicator = &communicator;
+    call.under_way = ++call.last_number;
+  }
+  watch_now_and_then();
 }
 
 AbortOnInterrupt::~AbortOnInterrupt() {
   if (!is_outermost_) return;
-  remove_handler();
-  const std::lock_guard lock(call_under_way().mutex);
-  call_under_way().communicator = nullptr;
+  CallUnderWay& call = call_under_way();
+  const std::lock_guard lock(call.mutex);
+  call.communicator = nullptr;
+  call.under_way = 0;
 }
 
 }  // namespace tutti::python

@@ -94,8 +94,10 @@ def interrupted_wait(rank, ranks):
 def interrupted_call(rank, ranks):
     """Ctrl-C ends a call that waits for other ranks, and with it the communicator."""
     communicator = tutti.testing.communicator()
+    communicator.barrier()
     if rank == 1:
         return wait_for_the_end(communicator)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program may do at any time
     try:
         interrupt_soon()
         communicator.split(0)  # which the other rank does not call
