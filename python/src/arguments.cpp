@@ -4,6 +4,7 @@
 #include "tutti/error.hpp"
 
 #include <string>
+#include <string_view>
 
 #include <nanobind/stl/string.h>
 
@@ -28,6 +29,14 @@ std::string last_name(nb::handle object) {
   return text.substr(text.rfind('.') + 1);
 }
 
+/// Returns the text of a string, which lives as long as the object.
+std::string_view text_of(nb::handle string) {
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(string.ptr(), &size);
+  if (text == nullptr) throw nb::python_error();
+  return {text, static_cast<std::size_t>(size)};
+}
+
 void* handle_of(nb::handle object) {
   return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object));
 }
@@ -36,8 +45,8 @@ void* handle_of(nb::handle object) {
 
 Device DeviceArgument::get() const {
   if (!object.is_valid() || object.is_none()) return Device::current();
-  if (nb::isinstance<Device>(object)) return nb::cast<Device>(object);
   if (nb::isinstance<nb::int_>(object)) return {nb::cast<int>(object)};
+  if (nb::isinstance<Device>(object)) return nb::cast<Device>(object);
   if (nb::isinstance<nb::str>(object)) return Device::parse(nb::cast<std::string>(object));
   if (nb::hasattr(object, "type") && nb::hasattr(object, "index")) return device_of_parts(object);
   refuse("device", object, "an index, a name such as 'cuda:0' or 'cpu', a Device, or None");
@@ -57,8 +66,8 @@ std::optional<DType> DTypeArgument::optional() const {
 
 ReduceOp OperationArgument::get() const {
   if (!object.is_valid() || object.is_none()) return ReduceKind::sum;
+  if (nb::isinstance<nb::str>(object)) return parse_reduce_kind(text_of(object));
   if (nb::isinstance<ReduceOp>(object)) return nb::cast<ReduceOp>(object);
-  if (nb::isinstance<nb::str>(object)) return parse_reduce_kind(nb::cast<std::string>(object));
   refuse("op", object, "a ReduceOp or the name of one, such as 'sum'");
 }
 

@@ -34,6 +34,7 @@ void CurrentStreams::add(const Stream& stream) {
 
 Operands::Operands(std::vector<Device> members) : members_(std::move(members)) {
   bury();
+  held_.reserve(2 * members_.size());
 }
 Operands::~Operands() = default;
 
@@ -70,6 +71,7 @@ std::vector<Tensor> Operands::tensors(const TensorsArgument& given, Use use, con
   is_list_ = is_list_ || is_sequence(given.object);
   if (!is_sequence(given.object)) return {tensor(given.object, 0, use, name)};
   std::vector<Tensor> tensors;
+  tensors.reserve(nb::len(given.object));
   for (const nb::handle one : given.object) tensors.push_back(tensor(one, tensors.size(), use, name));
   return tensors;
 }
@@ -93,6 +95,7 @@ std::vector<std::vector<Tensor>> Operands::lists(const TensorsArgument& given, U
 }
 
 void Operands::make_current(const StreamsArgument& streams) {
+  if (streams.object.is_none() && kind_.is_own()) return;
   const std::vector<nb::object> given = streams.each();
   if (!given.empty() && given.size() != members_.size()) {
     throw Error(ErrorCode::invalid_argument, "streams has " + std::to_string(given.size()) +

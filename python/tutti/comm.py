@@ -7,7 +7,6 @@ hold, results are `tutti.Tensor`.) Calls check everything first, queue, and retu
 `tutti.InvalidArgumentError`, a ValueError, and nothing is queued then.
 """
 
-import contextlib
 import sys
 
 from tutti import _words
@@ -24,15 +23,10 @@ def _refuse(message):
     raise InvalidArgumentError(message, "invalid_argument")
 
 
-@contextlib.contextmanager
-def _explained(words, *arguments):
-    """Adds torch's words to what the library says of bad arguments; `words` finds them."""
-    try:
-        yield
-    except InvalidArgumentError as error:
-        said = words(*arguments)
-        if said is None:
-            raise
+def _explain(error, words, *arguments):
+    """Raises `error` with torch's words for what is wrong added, if `words` finds them."""
+    said = words(*arguments)
+    if said is not None:
         raise InvalidArgumentError(f"{error}. {said}", error.code) from None
 
 
@@ -83,8 +77,11 @@ def broadcast(tensor, devices=None, *, out=None):
         given = "neither" if out is None else "both"
         _refuse(f"broadcast: Exactly one of 'devices' and 'out' must be given, but {given} are")
     if out is not None:
-        with _explained(_words.of_broadcast, tensor, out):
+        try:
             _collectives.broadcast_into(tensor, out)
+        except InvalidArgumentError as error:
+            _explain(error, _words.of_broadcast, tensor, out)
+            raise
         return tuple(out)
     if _is_sparse(tensor):
         return tuple(row[0] for row in _broadcast_sparse([tensor], devices, _buffer_size))
@@ -130,13 +127,19 @@ def scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=
     stream for each output, or None, which takes the place of its device's current stream. Returns a tuple of chunks.
     """
     if out is None:
-        with _explained(_words.of_scatter, devices, chunk_sizes):
+        try:
             return _collectives.scatter(tensor, devices, chunk_sizes, dim, streams)
+        except InvalidArgumentError as error:
+            _explain(error, _words.of_scatter, devices, chunk_sizes)
+            raise
     for name, value in (("devices", devices), ("chunk_sizes", chunk_sizes)):
         if value is not None:
             _refuse(f"scatter: '{name}' must not be specified when 'out' is given, but got {value!r}")
-    with _explained(_words.of_scatter_into, tensor, out, dim):
+    try:
         _collectives.scatter_into(tensor, out, dim, streams)
+    except InvalidArgumentError as error:
+        _explain(error, _words.of_scatter_into, tensor, out, dim)
+        raise
     return tuple(out)
 
 
@@ -147,10 +150,16 @@ def gather(tensors, dim=0, destination=None, *, out=None):
     host, it is None. Returns the joined tensor.
     """
     if out is None:
-        with _explained(_words.of_gather, tensors, dim):
+        try:
             return _collectives.gather(tensors, dim, destination)
+        except InvalidArgumentError as error:
+            _explain(error, _words.of_gather, tensors, dim)
+            raise
     if destination is not None:
         _refuse(f"gather: 'destination' must not be specified when 'out' is given, but got {destination!r}")
-    with _explained(_words.of_gather, tensors, dim):
+    try:
         _collectives.gather_into(tensors, out, dim)
+    except InvalidArgumentError as error:
+        _explain(error, _words.of_gather, tensors, dim)
+        raise
     return out
