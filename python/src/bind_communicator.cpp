@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments.hpp"
 #include "bind.hpp"
+#include "foreign_tensors.hpp"
 #include "python_communicator.hpp"
 #include "shared_object.hpp"
 #include "tutti/error.hpp"
@@ -21,11 +22,12 @@
 namespace tutti::python {
 namespace {
 
-/// Calls a function of the program, on whichever thread.
+/// Calls a function of the program, on whichever thread, in which calls are to be recorded.
 std::function<void()> function_of(nb::callable calls) {
   const auto kept = shared_object(calls);
   return [kept, calls = nb::handle(calls)] {
     const nb::gil_scoped_acquire acquire;
+    const OwnStreams recorded;
     nb::borrow<nb::callable>(calls)();
   };
 }

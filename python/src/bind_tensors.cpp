@@ -130,15 +130,24 @@ Tensor tensor_of_values(nb::handle data, std::optional<DType> dtype, Device devi
   return tensor(values.whole, IntList(values.sizes), options);
 }
 
+/// Copies on tutti's current streams, in the order of the stream that the source's library has current.
+void copy_from(const Operand& source, const Kind& kind, const Tensor& target, Blocking blocking) {
+  const Device device = source.tensor.device();
+  const std::optional<Stream> theirs = kind.current_stream(device);
+  const nb::gil_scoped_release release;
+  if (theirs) current_stream(device).wait_stream(*theirs);
+  target.copy_(source.tensor, blocking);
+  if (theirs) theirs->wait_stream(current_stream(device));
+}
+
 Tensor make_tensor(const TensorsArgument& data, const DTypeArgument& dtype, const DeviceArgument& device) {
   const Device place = device.object.is_none() ? Device::host() : device.get();
   const bool has_tensor = nb::isinstance<Tensor>(data.object) || nb::hasattr(data.object, "__dlpack__");
   if (!has_tensor) return tensor_of_values(data.object, dtype.optional(), place);
-  const Operand given = borrow_tensor(data.object, "data");
+  const Operand given = borrow_tensor(data.object, "data", Order::of_library);
   const Device target = device.object.is_none() ? given.tensor.device() : place;
-  const nb::gil_scoped_release release;
   const Tensor copy = empty_like(given.tensor, {.dtype = dtype.optional(), .device = target});
-  copy.copy_(given.tensor);
+  copy_from(given, Kind::of(data.object), copy, Blocking::yes);
   return copy;
 }
 
@@ -182,10 +191,9 @@ nb::object dlpack(const Tensor& tensor, nb::object stream, nb::object max_versio
 std::pair<int, int> dlpack_device(const Tensor& tensor) {
   constexpr int cpu = 1;
   constexpr int cuda = 2;
-  constexpr int cuda_host = 3;
   constexpr int extension = 12;
   const bool on_gpus = is_initialized() && backend_kind() == BackendKind::cuda;
-  if (tensor.device().is_host()) return {on_gpus && tensor.is_pinned() ? cuda_host : cpu, 0};
+  if (tensor.device().is_host()) return {cpu, 0};  // pinned or not, as other libraries take no other
   return {on_gpus ? cuda : extension, tensor.device().index()};
 }
 
@@ -244,12 +252,9 @@ void bind_values(nb::class_<Tensor>& tensors) {
       .def(
           "copy_",
           [](nb::object self, const TensorsArgument& source, bool non_blocking) {
-            const Operand given = borrow_tensor(source.object, "source");
-            const auto& target = nb::cast<const Tensor&>(self);
-            {
-              const nb::gil_scoped_release release;
-              target.copy_(given.tensor, non_blocking ? Blocking::no : Blocking::yes);
-            }
+            const Operand given = borrow_tensor(source.object, "source", Order::of_library);
+            copy_from(given, Kind::of(source.object), nb::cast<const Tensor&>(self),
+                      non_blocking ? Blocking::no : Blocking::yes);
             return self;
           },
           nb::arg("source"), nb::arg("non_blocking") = false,

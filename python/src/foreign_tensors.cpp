@@ -3,6 +3,7 @@
 
 #include "arguments.hpp"
 #include "exchange_api.hpp"
+#include "tutti/device.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
@@ -65,7 +66,6 @@ Library library_of_torch(const nb::object& module) {
   return {.wrapping = attribute(module, {"_C", "_from_dlpack"}),
           .unwrapping = attribute(module, {"utils", "dlpack", "to_dlpack"}),
           .current_stream = attribute(module, {"_C", "_cuda_getCurrentRawStream"}),
-          .exchange = ExchangeApi::of(attribute(module, {"Tensor"})),
           .is_torch = true};
 }
 
@@ -96,19 +96,38 @@ const Library& library_of(nb::handle object) {
   const nb::handle type = object.type();
   const auto found = libraries->find(type.ptr());
   if (found != libraries->end()) return found->second;
+  Library library = find_library(type);
+  library.exchange = ExchangeApi::of(type);
   type.inc_ref();  // so that no other type takes its address
-  return libraries->emplace(type.ptr(), find_library(type)).first->second;
+  return libraries->emplace(type.ptr(), std::move(library)).first->second;
+}
+
+/// Returns false for one element.
+bool is_plainly_dense(const DLTensor& tensor) {
+  if (tensor.strides == nullptr) return tensor.ndim > 0;
+  std::int64_t dense = 1;
+  for (std::int32_t i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.strides[i] != dense) return false;
+    dense *= tensor.shape[i];
+  }
+  return dense > 1;
 }
 
 /// Refuses tensors of torch whose memory holds other values than they have: torch conjugates and negates
-/// lazily.
-void require_resolved(nb::handle tensor, const char* name) {
+/// lazily. Negated are the imaginary parts of conjugates, which are strided or one element.
+void require_resolved(nb::handle tensor, const DLTensor& description, const char* name) {
+  const bool is_complex = description.dtype.code == kDLComplex;
+  if (!is_complex && (description.dtype.code != kDLFloat || is_plainly_dense(description))) return;
   const bool is_conjugated = nb::cast<bool>(tensor.attr("is_conj")());
   if (!is_conjugated && !nb::cast<bool>(tensor.attr("is_neg")())) return;
   throw Error(ErrorCode::invalid_argument,
               std::string(name) + " is a lazily " + (is_conjugated ? "conjugated" : "negated") +
                   " tensor of torch, expected one that is not, such as `resolve_conj()` "
                   "and `resolve_neg()` return");
+}
+
+bool has_streams(const Library& library) {
+  return library.exchange != nullptr || library.current_stream.is_valid();
 }
 
 bool is_on_gpu(nb::handle object, const Library& library) {
@@ -121,7 +140,7 @@ bool is_on_gpu(nb::handle object, const Library& library) {
 /// on the host; -1, for none, where the call runs on the library's own current stream.
 nb::object consumer_of(nb::handle object, const Library& library, Order order) {
   if (!is_on_gpu(object, library)) return nb::none();
-  if (order == Order::of_library && library.current_stream.is_valid()) return nb::int_(-1);
+  if (order == Order::of_library && has_streams(library)) return nb::int_(-1);
   const Device device(nb::cast<int>(object.attr("__dlpack_device__")()[1]));
   const auto handle = reinterpret_cast<std::uintptr_t>(tutti::current_stream(device).native_handle());
   constexpr std::uintptr_t legacy_default = 1;
@@ -191,17 +210,6 @@ std::optional<Tensor> view_of(const DLTensor& tensor) {
       TensorView(data, std::move(layout), on_host ? Device::host() : Device(tensor.device.device_id)));
 }
 
-/// The struct of DLPack 1.x, whatever headers there are.
-struct Versioned {
-  std::uint32_t major;
-  std::uint32_t minor;
-  void* context;
-  void (*deleter)(Versioned*);
-  std::uint64_t flags;
-  DLTensor tensor;
-};
-constexpr std::uint64_t read_only_flag = 1;
-
 Tensor take_over(nb::handle capsule) {
   if (PyCapsule_IsValid(capsule.ptr(), versioned_name) != 0) {
     auto* const managed = PyCapsule_GetPointer(capsule.ptr(), versioned_name);
@@ -240,25 +248,73 @@ void delete_versioned(PyObject* capsule) {
   delete_capsule<Versioned>(capsule, versioned_name);
 }
 
-/// Returns whether tutti records what is queued on the current stream of the device.
-bool is_captured(Device device) {
-  if (device.index() == current_device()) return is_current_stream_capturing();
-  const DeviceGuard guard(device);
+/// Returns whether tutti's current stream of a GPU is being captured; the default one cannot be.
+bool is_captured(const Stream& current) {
+  if (current.native_handle() == nullptr) return false;
+  if (current.device() == current_device()) return is_current_stream_capturing();
+  const DeviceGuard guard(current.device());
   return is_current_stream_capturing();
 }
+
+void* current_handle(const Library& library, Device device) {
+  if (library.exchange != nullptr) return library.exchange->stream_of(device);
+  return StreamArgument{library.current_stream(device.index())}.get(device).native_handle();
+}
+
+bool is_tensor_of_tutti(nb::handle object) {
+  static const PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(nb::type<Tensor>().ptr());
+  return Py_TYPE(object.ptr()) == type || nb::isinstance<Tensor>(object);
+}
+
+/// Views what torch's functions describe, without a share in it: the object keeps it. Torch knows no
+/// read-only memory, of which a description does not tell.
+std::optional<Operand> described_by_torch(nb::handle object, const Library& library, const char* name) {
+  if (!library.is_torch || library.exchange == nullptr) return std::nullopt;
+  const std::optional<DLTensor> description = library.exchange->description_of(object);
+  if (!description) return std::nullopt;
+  require_resolved(object, *description, name);
+  std::optional<Tensor> view = view_of(*description);
+  if (!view) return std::nullopt;
+  return Operand{std::move(*view), nb::borrow(object)};
+}
+
+nb::object capsule_for_call(nb::handle object, const Library& library, const char* name, Order order) {
+  const bool by_exchange = library.exchange != nullptr && !library.is_torch && order == Order::of_library;
+  if (!by_exchange) return capsule_of(object, library, name, order);
+  return nb::steal(PyCapsule_New(library.exchange->exported(object), versioned_name, delete_versioned));
+}
+
+/// Calls pinned memory plain host memory: torch and numpy take no other.
+void set_host_device(DLTensor& tensor) {
+  if (tensor.device.device_type == kDLCUDAHost) tensor.device.device_type = kDLCPU;
+}
+
+Versioned* export_versioned(const Tensor& tensor, const Stream* consumer) {
+  auto* const managed = reinterpret_cast<Versioned*>(to_dlpack_versioned(tensor, consumer));
+  set_host_device(managed->tensor);
+  return managed;
+}
+
+DLManagedTensor* export_plain(const Tensor& tensor, const Stream* consumer) {
+  DLManagedTensor* const managed = to_dlpack(tensor, consumer);
+  set_host_device(managed->dl_tensor);
+  return managed;
+}
+
+thread_local int own_streams = 0;
 
 }  // namespace
 
 nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consumer) {
   if (versioned) {
-    return nb::steal(PyCapsule_New(to_dlpack_versioned(tensor, consumer), versioned_name, delete_versioned));
+    return nb::steal(PyCapsule_New(export_versioned(tensor, consumer), versioned_name, delete_versioned));
   }
-  return nb::steal(PyCapsule_New(to_dlpack(tensor, consumer), plain_name, delete_plain));
+  return nb::steal(PyCapsule_New(export_plain(tensor, consumer), plain_name, delete_plain));
 }
 
 Kind Kind::of(nb::handle object) {
   Kind kind;
-  if (!nb::isinstance<Tensor>(object)) kind.library_ = &library_of(object);
+  if (!is_tensor_of_tutti(object)) kind.library_ = &library_of(object);
   return kind;
 }
 
@@ -270,45 +326,65 @@ nb::object Kind::wrap(const Tensor& tensor) const {
   if (!tensor.defined()) return nb::none();
   const bool is_on_host = tensor.device().is_host();
   if (is_own() || (!is_on_host && backend_kind() == BackendKind::host)) return nb::cast(tensor);
+  if (library_->is_torch && library_->exchange != nullptr) {
+    return library_->exchange->imported(export_versioned(tensor, nullptr));
+  }
   if (library_->is_torch) return library_->wrapping(to_capsule(tensor, false, nullptr));
   if (!is_on_host && library_->holds == Library::Holds::host) return nb::cast(tensor);
   if (is_on_host && library_->holds == Library::Holds::devices) {
     const nb::object& wrapping = library_->wrapping_on_host;
     return wrapping.is_valid() ? wrapping(nb::cast(tensor)) : nb::cast(tensor);
   }
-  return library_->wrapping(nb::cast(tensor));
+  nb::object own = nb::cast(tensor);
+  try {
+    return library_->wrapping(own);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  }
+  return own;
+}
+
+OwnStreams::OwnStreams() noexcept {
+  ++own_streams;
+}
+OwnStreams::~OwnStreams() {
+  --own_streams;
 }
 
 std::optional<Stream> Kind::current_stream(Device device) const {
-  if (is_own() || device.is_host() || backend_kind() != BackendKind::cuda) return std::nullopt;
-  if (!library_->current_stream.is_valid() || is_captured(device)) return std::nullopt;
-  if (library_->exchange != nullptr) return library_->exchange->stream_of(device);
-  return StreamArgument{library_->current_stream(device.index())}.get(device);
+  if (is_own() || device.is_host() || own_streams > 0 || backend_kind() != BackendKind::cuda)
+    return std::nullopt;
+  if (!has_streams(*library_)) return std::nullopt;
+  void* const handle = current_handle(*library_, device);
+  const Stream own = tutti::current_stream(device);
+  if (handle == own.native_handle() || is_captured(own)) return std::nullopt;
+  return ExternalStream(handle, device);
 }
 
 Operand borrow_tensor(nb::handle object, const char* name, Order order) {
   if (!object.is_valid() || object.is_none()) return {};
-  if (nb::isinstance<Tensor>(object)) return {nb::cast<Tensor>(object), nb::borrow(object)};
+  if (is_tensor_of_tutti(object)) return {nb::cast<const Tensor&>(object), nb::borrow(object)};
   const Library& library = library_of(object);
-  if (library.is_torch) require_resolved(object, name);
-  if (library.exchange != nullptr && order == Order::of_library) {
-    const std::optional<DLTensor> description = library.exchange->description_of(object);
-    std::optional<Tensor> view = description ? view_of(*description) : std::nullopt;
-    if (view) return {std::move(*view), nb::borrow(object)};
+  if (order == Order::of_library) {
+    if (std::optional<Operand> operand = described_by_torch(object, library, name))
+      return std::move(*operand);
   }
-  nb::object capsule = capsule_of(object, library, name, order);
+  nb::object capsule = capsule_for_call(object, library, name, order);
   const DLTensor* const description = described(capsule);
   if (description != nullptr) {
+    if (library.is_torch) require_resolved(object, *description, name);
     if (std::optional<Tensor> view = view_of(*description)) return {std::move(*view), std::move(capsule)};
   }
   return {take_over(capsule), nb::borrow(object)};
 }
 
 Tensor own_tensor(nb::handle object, const char* name) {
-  if (nb::isinstance<Tensor>(object)) return nb::cast<Tensor>(object);
+  if (is_tensor_of_tutti(object)) return nb::cast<const Tensor&>(object);
   const Library& library = library_of(object);
-  if (library.is_torch) require_resolved(object, name);
-  return take_over(capsule_of(object, library, name, Order::of_tutti));
+  const nb::object capsule = capsule_of(object, library, name, Order::of_tutti);
+  const DLTensor* const description = described(capsule);
+  if (library.is_torch && description != nullptr) require_resolved(object, *description, name);
+  return take_over(capsule);
 }
 
 }  // namespace tutti::python

@@ -24,15 +24,26 @@ class Kind {
 
   [[nodiscard]] bool is_own() const noexcept;
   /// Returns the tensor as an object of this kind, which shares its memory. It stays a `tutti.Tensor` where
-  /// the library could not hold it: on virtual devices, and for numpy on GPUs. For CuPy, a tensor on the host
+  /// the library does not take it: on virtual devices, and for numpy on GPUs. For CuPy, a tensor on the host
   /// becomes one of numpy.
   [[nodiscard]] nb::object wrap(const Tensor& tensor) const;
-  /// Returns the library's current stream of a GPU; nothing for tutti itself, for libraries without streams,
-  /// and while tutti captures what is queued on its own current stream.
+  /// Returns the library's current stream of a GPU if it is not tutti's anyway; nothing for tutti itself, for
+  /// libraries without streams, while tutti captures what is queued on its own current stream, and within
+  /// `OwnStreams`.
   [[nodiscard]] std::optional<Stream> current_stream(Device device) const;
 
  private:
   const Library* library_ = nullptr;  ///< of another library; lives as long as the process
+};
+
+/// Makes calls of this thread go on tutti's current streams, not on those of the operands' library, as long
+/// as it lives.
+class OwnStreams {
+ public:
+  OwnStreams() noexcept;
+  OwnStreams(const OwnStreams&) = delete;
+  OwnStreams& operator=(const OwnStreams&) = delete;
+  ~OwnStreams();
 };
 
 /// Says behind what a call on a tensor of another library is ordered.

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors, devices, streams, events, memory, random numbers and graphs under the documented names."""
 
+import sys
 import threading
+import types
 import unittest
+import unittest.mock
 
 import arrays
 import tutti
@@ -49,6 +52,45 @@ class Tensors(unittest.TestCase):
         copy = tutti.tensor(array, device=0)
         shared.fill_(6)
         self.assertEqual(copy.tolist(), [5, 5])
+
+    def test_memory_is_taken_by_the_exchange_table_of_a_type(self):
+        kind = arrays.TabledArray
+        array, out = kind([1.0, 2.0]), kind([0.0, 0.0])
+        exported, deleted = kind.exported, kind.deleted
+        self.assertEqual([part.tolist() for part in tutti.comm.broadcast(array, [0, 1])], [[1, 2]] * 2)
+        self.assertIs(tutti.comm.gather([tutti.ones([2], device=0)], out=out), out)
+        self.assertEqual(out.tolist(), [1, 1])
+        self.assertEqual((kind.exported - exported, kind.deleted - deleted), (2, 2))
+        locked = kind([5.0], is_read_only=True)
+        self.assertEqual(tutti.tensor(locked).tolist(), [5])
+        with self.assertRaisesRegex(tutti.InvalidArgumentError, "read-only"):
+            tutti.comm.gather([tutti.ones([1], device=0)], out=locked)
+        self.assertEqual(kind.exported - exported, kind.deleted - deleted)
+
+    def test_an_exchange_table_of_another_version_is_not_used(self):
+        class Newer(arrays.TabledArray):
+            __dlpack_c_exchange_api__ = arrays.table(major=2)
+            __dlpack__ = arrays.Array.__dlpack__
+
+        exported = arrays.TabledArray.exported
+        self.assertEqual(tutti.tensor(Newer([3.0])).tolist(), [3])
+        self.assertEqual(arrays.TabledArray.exported, exported)
+
+    def test_results_are_arrays_of_jax(self):
+        """Its arrays come from a module that is not the one that makes them."""
+        kind = type("ArrayImpl", (arrays.Array,), {"__module__": "jaxlib._jax"})
+        jax = types.SimpleNamespace(dlpack=types.SimpleNamespace(from_dlpack=lambda a: kind(tutti.from_dlpack(a))))
+        with unittest.mock.patch.dict(sys.modules, jax=jax), tutti.Communicator.local([0, 1]) as communicator:
+            sums = communicator.all_reduce([kind([1.0]), kind([2.0])])
+        self.assertEqual([(type(one), one.tolist()) for one in sums], [(kind, [3])] * 2)
+
+    def test_results_that_a_library_does_not_take_are_tuttis(self):
+        def refuse(array):
+            raise BufferError("not on this device")
+
+        with unittest.mock.patch.object(arrays, "from_dlpack", refuse), tutti.Communicator.local([0]) as communicator:
+            total = communicator.all_reduce(type("Other", (arrays.Array,), {})([1.0]))
+        self.assertEqual((type(total), total.tolist()), (tutti.Tensor, [1]))
 
     def test_virtual_memory_is_not_the_hosts(self):
         tensor = tutti.ones([2], device=0)

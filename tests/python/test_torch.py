@@ -269,13 +269,37 @@ class Comm(unittest.TestCase):
             half = [source.to(torch.bfloat16)] * 2
             self.assertEqual(communicator.all_gather(half)[0].dtype, torch.bfloat16)
 
+    def test_takes_every_form_of_a_tensor(self):
+        plain = torch.arange(6.0).view(2, 3)
+        for tensor in (
+            plain.t(),
+            plain[:, ::2],
+            plain[1, 1],
+            plain[:0],
+            plain.clone().requires_grad_(),
+            nn.Parameter(plain),
+            plain.to(torch.complex64),
+            plain.to(torch.bool),
+            plain[:1].expand(3, 3),
+        ):
+            copy = tutti.tensor(tensor)
+            self.assertEqual((copy.shape, copy.tolist()), (tuple(tensor.shape), tensor.tolist()))
+            self.assertEqual(tutti.from_dlpack(tensor).data_ptr(), tensor.data_ptr())
+
     def test_refuses_values_that_are_not_in_memory(self):
-        conjugated = torch.tensor([1 + 2j]).conj()
-        for tensor, words in ((conjugated, "conjugated"), (conjugated.imag, "negated")):
-            for call in (tutti.comm.broadcast, lambda given, devices: tutti.from_dlpack(given)):
+        conjugated = torch.tensor([1 + 2j, 3 - 1j]).conj()
+        negated = conjugated.imag
+        for tensor, words in (
+            (conjugated, "conjugated"),
+            (negated, "negated"),
+            (negated[0], "negated"),
+            (negated[:1].view(1), "negated"),
+        ):
+            for call in (tutti.tensor, tutti.from_dlpack, lambda given: tutti.comm.broadcast(given, [0, 1])):
                 with self.assertRaisesRegex(tutti.InvalidArgumentError, words):
-                    call(tensor, [0, 1])
-        self.assertEqual(tutti.comm.broadcast(conjugated.resolve_conj(), [0])[0].tolist(), [1 - 2j])
+                    call(tensor)
+            resolved = tensor.resolve_conj().resolve_neg()
+            self.assertEqual(tutti.tensor(resolved).tolist(), tensor.tolist())
 
 
 class Backend(unittest.TestCase):
