@@ -24,8 +24,11 @@ using Sizes = std::vector<std::int64_t>;
 /// The operands of one call, and the streams of their library made current for it.
 class ProcessCall {
  public:
+  ProcessCall() { held_.reserve(4); }
+
   std::vector<Tensor> tensors(nb::handle given, const char* name) {
     std::vector<Tensor> tensors;
+    tensors.reserve(nb::len_hint(given));
     for (const nb::handle one : given) tensors.push_back(tensor(one, name));
     return tensors;
   }
