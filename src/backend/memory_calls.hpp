@@ -6,8 +6,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace tutti::backend {
+
+class SharedPieces;
 
 /// A handle by which another process opens a block of device memory.
 struct MemoryHandle {
@@ -22,8 +25,12 @@ struct PointerInfo {
   int device = -1;                  ///< owner, for device memory
   const std::byte* base = nullptr;  ///< start of its allocation, nullptr if unknown
   bool is_managed = false;          ///< memory that every device and the host may use
-  std::size_t bytes = 0;            ///< size of its allocation, 0 if unknown
+  std::size_t bytes = 0;            ///< size of its allocation or piece, 0 if unknown
 };
+
+/// The way in which device memory was allocated: as a block, as a piece that was mapped to a range of
+/// addresses, or from a pool of the driver (`cudaMallocAsync`).
+enum class MemoryOrigin : std::uint8_t { block, piece, pool };
 
 /// Manages memory of devices, pinned memory, and sharing with other processes of the host.
 ///
@@ -55,6 +62,8 @@ class MemoryCalls {
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* address) noexcept = 0;
   [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;
+  /// Returns the origin of device memory at an address; `block` if it is not known.
+  [[nodiscard]] virtual MemoryOrigin origin_of(const void* address) = 0;
   /// Makes whole pages of the process, for instance shared with others, usable like pinned memory until they
   /// are unregistered, which must come before they are unmapped.
   virtual void register_pinned(void* address, std::size_t bytes) = 0;
@@ -69,6 +78,18 @@ class MemoryCalls {
   /// that was changed.
   [[nodiscard]] virtual void* open_device_memory(int device, const MemoryHandle& handle) = 0;
   virtual void close_device_memory(int device, void* address) noexcept = 0;
+
+  // Memory that was mapped piece by piece, by `map_pages` or by the program itself.
+  /// Offers `bytes` bytes from `address` on, within pieces that lie side by side, for as long as the result
+  /// exists. Others open all of it as one by `open_device_memory`; what they have open stays theirs even if
+  /// it is unmapped here. Throws Error(unsupported).
+  [[nodiscard]] virtual std::unique_ptr<SharedPieces> share_pieces(int device, void* address,
+                                                                   std::size_t bytes, Audience audience) = 0;
+  /// Lets the devices that have access to the memory of `device`, or get it later, use these bytes too, which
+  /// the program has mapped. Throws Error(unsupported).
+  virtual void adopt_pieces(int device, void* address, std::size_t bytes) = 0;
+  /// Ends what `adopt_pieces` began at this address; those that have access keep it.
+  virtual void disown_pieces(int device, void* address) noexcept = 0;
 
  protected:
   MemoryCalls() = default;

@@ -2,6 +2,7 @@
 #include "stream_sanitizer/watched_backend.hpp"
 
 #include "backend/numbers/norm.hpp"
+#include "backend/shared_pieces.hpp"
 #include "settings/log.hpp"
 #include "stream_sanitizer/reports.hpp"
 #include "tutti/error.hpp"
@@ -198,8 +199,16 @@ void WatchedBackend::accesses(StreamRef stream, std::string_view what,
 void WatchedBackend::forget_memory_at(const void* address) noexcept {
   if (address == nullptr) return;
   follow([&] {
-    const backend::PointerInfo info = inner_->pointer_info(address);
-    if (info.base != nullptr) watcher_.forget(bytes_at(info.base, info.bytes));
+    backend::PointerInfo info = inner_->pointer_info(address);
+    if (info.base == nullptr) return;
+    watcher_.forget(bytes_at(info.base, info.bytes));
+    // Memory by pieces goes with those behind the first.
+    while (inner_->origin_of(info.base) == backend::MemoryOrigin::piece) {
+      const std::byte* const end = info.base + info.bytes;
+      info = inner_->pointer_info(end);
+      if (info.base != end || info.bytes == 0) break;
+      watcher_.forget(bytes_at(info.base, info.bytes));
+    }
   });
 }
 
@@ -263,6 +272,11 @@ void WatchedBackend::forget_pinned(const void* address) noexcept {
 void WatchedBackend::close_device_memory(int device, void* address) noexcept {
   forget_memory_at(address);
   inner_->close_device_memory(device, address);
+}
+
+std::unique_ptr<backend::SharedPieces> WatchedBackend::share_pieces(int device, void* address,
+                                                                    std::size_t bytes, Audience audience) {
+  return inner_->share_pieces(device, address, bytes, audience);
 }
 
 void WatchedBackend::memory_taken(const void* address, std::size_t bytes) noexcept {

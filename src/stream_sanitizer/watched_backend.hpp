@@ -117,6 +117,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   [[nodiscard]] backend::PointerInfo pointer_info(const void* address) override {
     return inner_->pointer_info(address);
   }
+  [[nodiscard]] backend::MemoryOrigin origin_of(const void* address) override {
+    return inner_->origin_of(address);
+  }
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
   [[nodiscard]] backend::MemoryHandle share_device_memory(int device, void* address,
@@ -127,6 +130,13 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
     return inner_->open_device_memory(device, handle);
   }
   void close_device_memory(int device, void* address) noexcept override;
+  [[nodiscard]] std::unique_ptr<backend::SharedPieces> share_pieces(int device, void* address,
+                                                                    std::size_t bytes,
+                                                                    Audience audience) override;
+  void adopt_pieces(int device, void* address, std::size_t bytes) override {
+    inner_->adopt_pieces(device, address, bytes);
+  }
+  void disown_pieces(int device, void* address) noexcept override { inner_->disown_pieces(device, address); }
 
   // Streams and events.
   [[nodiscard]] StreamRef default_stream(int device) override { return inner_->default_stream(device); }

@@ -3,12 +3,18 @@
 
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/driver_function.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 namespace tutti::backend::cuda {
 namespace {
@@ -31,6 +37,22 @@ struct RangeFunctions {
   decltype(&cuMemUnmap) unmap = find<decltype(cuMemUnmap)>("cuMemUnmap");
   decltype(&cuMemSetAccess) set_access = find<decltype(cuMemSetAccess)>("cuMemSetAccess");
 
+  decltype(&cuMemRetainAllocationHandle) retain =
+      find<decltype(cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
+  decltype(&cuMemGetAllocationPropertiesFromHandle) properties =
+      find<decltype(cuMemGetAllocationPropertiesFromHandle)>("cuMemGetAllocationPropertiesFromHandle");
+  decltype(&cuMemExportToShareableHandle) export_handle =
+      find<decltype(cuMemExportToShareableHandle)>("cuMemExportToShareableHandle");
+  decltype(&cuMemImportFromShareableHandle) import_handle =
+      find<decltype(cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle");
+  decltype(&cuMemGetAddressRange) extent = find<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange");
+  decltype(&cuPointerGetAttributes) pointer_attributes =
+      find<decltype(cuPointerGetAttributes)>("cuPointerGetAttributes");
+
+  [[nodiscard]] bool can_share() const noexcept {
+    return are_there() && retain != nullptr && properties != nullptr && export_handle != nullptr &&
+           import_handle != nullptr && extent != nullptr;
+  }
   [[nodiscard]] bool are_there() const noexcept {
     return get_attribute != nullptr && granularity != nullptr && reserve != nullptr && free != nullptr &&
            create != nullptr && release != nullptr && map != nullptr && unmap != nullptr &&
@@ -42,6 +64,9 @@ const RangeFunctions& range_functions() {
   static const RangeFunctions functions;
   return functions;
 }
+
+/// The type of fabric handles, of 64 bytes, which headers have a name for since CUDA 12.4.
+constexpr auto fabric_type = static_cast<CUmemAllocationHandleType>(8);
 
 /// The runtime's numbers of failures are the driver's.
 cudaError_t as_runtime(CUresult status) noexcept {
@@ -66,6 +91,8 @@ CUmemAllocationProp memory_of(int device) {
   // So that network cards can reach it, as they reach other memory of the device.
   if (device_has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device))
     memory.allocFlags.gpuDirectRDMACapable = 1;
+  if (device_has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device))
+    memory.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return memory;
 }
 
@@ -79,6 +106,106 @@ CUresult let_access(std::byte* address, std::size_t bytes, std::span<const int> 
     one.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
   return range_functions().set_access(number_of_address(address), bytes, access.data(), access.size());
+}
+
+const char* words_of(CUresult status) noexcept {
+  return cudaGetErrorString(as_runtime(status));
+}
+
+[[noreturn]] void cannot_share(int device, std::string_view reason, CUresult status = CUDA_SUCCESS) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("device {} cannot share its memory with other processes: {}", device, reason),
+              status);
+}
+
+/// Owns a reference to the physical memory of a piece.
+class PhysicalMemory {
+ public:
+  explicit PhysicalMemory(CUmemGenericAllocationHandle handle) noexcept : handle_(handle) {}
+  PhysicalMemory(const PhysicalMemory&) = delete;
+  PhysicalMemory& operator=(const PhysicalMemory&) = delete;
+  ~PhysicalMemory() { static_cast<void>(range_functions().release(handle_)); }
+  [[nodiscard]] CUmemGenericAllocationHandle get() const noexcept { return handle_; }
+
+ private:
+  CUmemGenericAllocationHandle handle_;
+};
+
+/// Returns the pieces that the bytes are in, which lie side by side, by address; nothing if not all of the
+/// bytes are in such.
+std::optional<std::vector<std::pair<std::byte*, std::size_t>>> pieces_around(void* address,
+                                                                             std::size_t bytes) {
+  auto* at = static_cast<std::byte*>(address);
+  const std::byte* const end = at + bytes;
+  std::vector<std::pair<std::byte*, std::size_t>> pieces;
+  while (at < end) {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    if (range_functions().extent(&base, &size, number_of_address(at)) != CUDA_SUCCESS || size == 0)
+      return std::nullopt;
+    std::byte* const begin = at - (number_of_address(at) - base);
+    if (!pieces.empty() && begin != at) return std::nullopt;
+    pieces.emplace_back(begin, size);
+    at = begin + size;
+  }
+  return pieces;
+}
+
+/// Exports a piece in the first way that its memory was made for.
+SharedPieces::Piece exported(int device, std::byte* address, std::size_t bytes) {
+  const RangeFunctions& functions = range_functions();
+  CUmemGenericAllocationHandle handle{};
+  if (const CUresult status = functions.retain(&handle, address); status != CUDA_SUCCESS)
+    cannot_share(device, fmt::format("cuMemRetainAllocationHandle: {}", words_of(status)), status);
+  const PhysicalMemory memory(handle);
+  CUmemAllocationProp properties{};
+  if (const CUresult status = functions.properties(&properties, handle); status != CUDA_SUCCESS) {
+    cannot_share(device, fmt::format("cuMemGetAllocationPropertiesFromHandle: {}", words_of(status)), status);
+  }
+  const auto types = static_cast<unsigned>(properties.requestedHandleTypes);
+  SharedPieces::Piece piece;
+  piece.bytes = bytes;
+  CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+  if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
+    int file = -1;
+    status = functions.export_handle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (status == CUDA_SUCCESS) piece.file = Descriptor(file);
+    if (piece.file.is_open()) return piece;
+  }
+  if ((types & fabric_type) != 0) {
+    status = functions.export_handle(piece.opaque.data(), handle, fabric_type, 0);
+    if (status == CUDA_SUCCESS) return piece;
+  }
+  cannot_share(device,
+               types == CU_MEM_HANDLE_TYPE_NONE
+                   ? std::string("it was made by cuMemCreate without requestedHandleTypes")
+                   : fmt::format("cuMemExportToShareableHandle: {}", words_of(status)),
+               status);
+}
+
+/// Imports a piece of another process.
+CUresult imported(const SharedPieces::Piece& piece, CUmemGenericAllocationHandle& handle) {
+  const RangeFunctions& functions = range_functions();
+  if (piece.file.is_open()) {
+    auto* const file = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.file.number()));
+    return functions.import_handle(&handle, file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  }
+  SharedPieces::Opaque fabric = piece.opaque;
+  return functions.import_handle(&handle, fabric.data(), fabric_type);
+}
+
+/// Imports pieces and maps them side by side from `begin` on. Counts the bytes that are mapped, also if one
+/// of the pieces fails.
+CUresult map_imported(CUdeviceptr begin, std::span<const SharedPieces::Piece> pieces, std::size_t& mapped) {
+  for (const SharedPieces::Piece& piece : pieces) {
+    CUmemGenericAllocationHandle handle{};
+    if (const CUresult status = imported(piece, handle); status != CUDA_SUCCESS) return status;
+    const PhysicalMemory memory(handle);  // the mapping keeps it
+    const CUresult status = range_functions().map(begin + mapped, piece.bytes, 0, handle, 0);
+    if (status != CUDA_SUCCESS) return status;
+    mapped += piece.bytes;
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -152,7 +279,115 @@ void AddressRanges::give_access(int owner, int accessor) {
   const int only[] = {accessor};
   for (const auto& [address, bytes] : known.pieces)
     check(as_runtime(let_access(address, bytes, only)), "cuMemSetAccess", owner);
+  for (const auto& [address, pieces] : known.adopted)
+    check(as_runtime(let_access(pieces.first, pieces.second, only)), "cuMemSetAccess", owner);
   known.accessors.push_back(accessor);
+}
+
+MemoryOrigin AddressRanges::origin_of(const void* address) {
+  const RangeFunctions& functions = range_functions();
+  if (!functions.can_share() || functions.pointer_attributes == nullptr) return MemoryOrigin::block;
+  // What of the two an old driver does not know keeps its value here.
+  unsigned is_capable_of_ipc = 1;
+  unsigned is_managed = 0;
+  CUmemoryPool pool = nullptr;
+  std::array attributes{CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  std::array<void*, attributes.size()> values{&is_capable_of_ipc, &is_managed, &pool};
+  const CUresult status = functions.pointer_attributes(
+      static_cast<unsigned>(attributes.size()), attributes.data(), values.data(), number_of_address(address));
+  if (status != CUDA_SUCCESS) return MemoryOrigin::block;
+  if (pool != nullptr) return MemoryOrigin::pool;
+  if (is_capable_of_ipc != 0 || is_managed != 0) return MemoryOrigin::block;
+  CUmemGenericAllocationHandle handle{};
+  if (functions.retain(&handle, const_cast<void*>(address)) != CUDA_SUCCESS) return MemoryOrigin::block;
+  const PhysicalMemory memory(handle);
+  return MemoryOrigin::piece;
+}
+
+std::unique_ptr<SharedPieces> AddressRanges::share(int device, void* address, std::size_t bytes,
+                                                   Audience audience) {
+  if (!range_functions().can_share()) cannot_share(device, "the driver is too old to export it");
+  const auto around = pieces_around(address, bytes);
+  if (!around || around->empty())
+    cannot_share(device, fmt::format("not all of {} bytes at {} have memory", bytes, fmt::ptr(address)));
+  std::vector<SharedPieces::Piece> pieces;
+  pieces.reserve(around->size());
+  for (const auto& [begin, size] : *around) pieces.push_back(exported(device, begin, size));
+  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(address) - around->front().first);
+  return std::make_unique<SharedPieces>(
+      SharedPieces::Range{.device = device, .offset = offset, .bytes = bytes}, std::move(pieces), audience);
+}
+
+void AddressRanges::adopt(int device, void* address, std::size_t bytes) {
+  const auto around = pieces_around(address, bytes);
+  if (!around || around->empty()) {
+    throw Error(ErrorCode::unsupported, fmt::format("device {}: not all of {} bytes at {} have memory",
+                                                    device, bytes, fmt::ptr(address)));
+  }
+  std::byte* const begin = around->front().first;
+  const auto size =
+      static_cast<std::size_t>(around->back().first + around->back().second - around->front().first);
+  const std::lock_guard lock(mutex_);
+  OfDevice& known = of(device);
+  if (!known.accessors.empty()) {
+    if (const CUresult status = let_access(begin, size, known.accessors); status != CUDA_SUCCESS) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("device {}: peers cannot get access to memory at {}: cuMemSetAccess: {}",
+                              device, fmt::ptr(begin), words_of(status)),
+                  status);
+    }
+  }
+  known.adopted.emplace(address, Extent{begin, size});
+}
+
+void AddressRanges::disown(int device, void* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  of(device).adopted.erase(address);
+}
+
+void* AddressRanges::open(int device, const SharedPieces::Opened& opened) {
+  const auto refuse = [device](std::string_view call, CUresult status) {
+    return Error(ErrorCode::peer_unavailable,
+                 fmt::format("device {} cannot open another process's device memory: {}: {}", device, call,
+                             words_of(status)),
+                 status);
+  };
+  const RangeFunctions& functions = range_functions();
+  if (!functions.can_share()) throw refuse("cuMemImportFromShareableHandle", CUDA_ERROR_NOT_SUPPORTED);
+  CUdeviceptr begin = 0;
+  CUresult status = functions.reserve(&begin, opened.total_bytes, 0, 0, 0);
+  if (status != CUDA_SUCCESS) throw refuse("cuMemAddressReserve", status);
+  std::size_t mapped = 0;
+  status = map_imported(begin, opened.pieces, mapped);
+  auto* const address = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(begin));
+  const int only[] = {device};
+  const bool is_mapped = status == CUDA_SUCCESS;
+  if (is_mapped) status = let_access(address, opened.total_bytes, only);
+  if (status != CUDA_SUCCESS) {
+    if (mapped > 0) static_cast<void>(functions.unmap(begin, mapped));
+    static_cast<void>(functions.free(begin, opened.total_bytes));
+    throw refuse(is_mapped ? "cuMemSetAccess" : "cuMemImportFromShareableHandle or cuMemMap", status);
+  }
+  std::byte* const offered = address + opened.range.offset;
+  const std::lock_guard lock(opened_mutex_);
+  opened_.emplace(offered, Extent{address, opened.total_bytes});
+  return offered;
+}
+
+bool AddressRanges::close(void* address, int& status) noexcept {
+  Extent extent;
+  {
+    const std::lock_guard lock(opened_mutex_);
+    const auto found = opened_.find(address);
+    if (found == opened_.end()) return false;
+    extent = found->second;
+    opened_.erase(found);
+  }
+  const CUdeviceptr begin = number_of_address(extent.first);
+  status = range_functions().unmap(begin, extent.second);
+  if (status == CUDA_SUCCESS) status = range_functions().free(begin, extent.second);
+  return true;
 }
 
 }  // namespace tutti::backend::cuda

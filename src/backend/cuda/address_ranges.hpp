@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/shared_pieces.hpp"
+
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace tutti::backend::cuda {
@@ -29,15 +33,34 @@ class AddressRanges {
   /// Lets `accessor` use all present and future memory of `owner`.
   void give_access(int owner, int accessor);
 
+  /// See `MemoryCalls`; for pieces that anybody has mapped.
+  [[nodiscard]] static MemoryOrigin origin_of(const void* address);
+
+  // See `MemoryCalls`.
+  [[nodiscard]] static std::unique_ptr<SharedPieces> share(int device, void* address, std::size_t bytes,
+                                                           Audience audience);
+  void adopt(int device, void* address, std::size_t bytes);
+  void disown(int device, void* address) noexcept;
+  /// Maps pieces of another process side by side, for work of `device`, and returns the address of the range
+  /// that they offer. Throws Error(peer_unavailable).
+  [[nodiscard]] void* open(int device, const SharedPieces::Opened& opened);
+  /// Unmaps what was opened at this address. Returns false if that is nothing; `status` is then unchanged,
+  /// and otherwise the driver's.
+  [[nodiscard]] bool close(void* address, int& status) noexcept;
+
  private:
+  using Extent = std::pair<std::byte*, std::size_t>;
   struct OfDevice {
     std::vector<int> accessors;                ///< other devices
     std::map<std::byte*, std::size_t> pieces;  ///< by address
+    std::map<const void*, Extent> adopted;     ///< whole pieces, by the address that was adopted
   };
   [[nodiscard]] OfDevice& of(int device) { return devices_[static_cast<std::size_t>(device)]; }
 
   std::mutex mutex_;  ///< guards the next, and keeps pieces and access from changing at once
   std::vector<OfDevice> devices_;
+  std::mutex opened_mutex_;
+  std::map<const void*, Extent> opened_;  ///< of other processes, by the address that `open` returned
 };
 
 }  // namespace tutti::backend::cuda

@@ -63,11 +63,16 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
+  [[nodiscard]] MemoryOrigin origin_of(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
   [[nodiscard]] MemoryHandle share_device_memory(int device, void* address, Audience audience) override;
   [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
   void close_device_memory(int device, void* address) noexcept override;
+  [[nodiscard]] std::unique_ptr<SharedPieces> share_pieces(int device, void* address, std::size_t bytes,
+                                                           Audience audience) override;
+  void adopt_pieces(int device, void* address, std::size_t bytes) override;
+  void disown_pieces(int device, void* address) noexcept override;
 
   [[nodiscard]] StreamRef default_stream(int device) override { return {nullptr, device}; }
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;

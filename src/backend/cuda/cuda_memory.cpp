@@ -3,10 +3,13 @@
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
+#include "backend/shared_pieces.hpp"
 #include "tutti/error.hpp"
 
 #include <bit>
 #include <cstddef>
+#include <memory>
+#include <optional>
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -109,6 +112,8 @@ MemoryHandle CudaBackend::share_device_memory(int device, void* address, Audienc
 void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
   const RelaxedCapture relaxed;
   const CurrentDevice current(device);
+  if (const std::optional<SharedPieces::Opened> pieces = SharedPieces::open(handle))
+    return ranges_.open(device, *pieces);
   void* address = nullptr;
   const cudaError_t status = cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle),
                                                   cudaIpcMemLazyEnablePeerAccess);
@@ -126,10 +131,29 @@ void CudaBackend::close_device_memory(int device, void* address) noexcept {
   const RelaxedCapture relaxed;
   try {
     const CurrentDevice current(device);
-    keep_late_failure(cudaIpcCloseMemHandle(address), device);
+    int status = 0;
+    if (!ranges_.close(address, status)) status = cudaIpcCloseMemHandle(address);
+    keep_late_failure(static_cast<cudaError_t>(status), device);
   } catch (const Error&) {
     // The process is ending, and CUDA with it.
   }
+}
+
+std::unique_ptr<SharedPieces> CudaBackend::share_pieces(int device, void* address, std::size_t bytes,
+                                                        Audience audience) {
+  const RelaxedCapture relaxed;
+  const CurrentDevice current(device);
+  return AddressRanges::share(device, address, bytes, audience);
+}
+
+void CudaBackend::adopt_pieces(int device, void* address, std::size_t bytes) {
+  const RelaxedCapture relaxed;
+  const CurrentDevice current(device);
+  ranges_.adopt(device, address, bytes);
+}
+
+void CudaBackend::disown_pieces(int device, void* address) noexcept {
+  ranges_.disown(device, address);
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {
@@ -166,6 +190,11 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
     info.bytes = bytes;
   }
   return info;
+}
+
+MemoryOrigin CudaBackend::origin_of(const void* address) {
+  const AnyContext context(used_device_);
+  return AddressRanges::origin_of(address);
 }
 
 }  // namespace tutti::backend::cuda

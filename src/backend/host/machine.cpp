@@ -172,10 +172,22 @@ PointerInfo Machine::pointer_info(const void* address) {
   if (block == nullptr) return {.kind = is_pageable(byte) ? MemoryKind::pageable : MemoryKind::unknown};
   if (!block->has_memory(byte, 1)) return {};
   const bool pinned = block->owner == Allocation::pinned;
+  if (block->pages != nullptr) {
+    const Pages::Extent piece = block->pages->piece_at(static_cast<std::size_t>(byte - block->base));
+    return {.kind = MemoryKind::device,
+            .device = block->owner,
+            .base = block->base + piece.offset,
+            .bytes = piece.bytes};
+  }
   return {.kind = pinned ? MemoryKind::pinned : MemoryKind::device,
           .device = block->owner,
           .base = block->base,
           .bytes = block->bytes};
+}
+
+MemoryOrigin Machine::origin_of(const void* address) {
+  const auto block = addresses_.find(static_cast<const std::byte*>(address));
+  return block != nullptr && block->pages != nullptr ? MemoryOrigin::piece : MemoryOrigin::block;
 }
 
 bool Machine::is_pageable(const std::byte* address) const {

@@ -69,11 +69,17 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
+  [[nodiscard]] MemoryOrigin origin_of(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override { free_pinned(address); }
   [[nodiscard]] MemoryHandle share_device_memory(int device, void* address, Audience audience) override;
   [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
   void close_device_memory(int device, void* address) noexcept override;
+  [[nodiscard]] std::unique_ptr<SharedPieces> share_pieces(int device, void* address, std::size_t bytes,
+                                                           Audience audience) override;
+  // Access of peers is a matter of devices here, whatever the memory.
+  void adopt_pieces(int /*device*/, void* /*address*/, std::size_t /*bytes*/) override {}
+  void disown_pieces(int /*device*/, void* /*address*/) noexcept override {}
 
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
@@ -243,6 +249,12 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
   [[nodiscard]] Recording close(Capture& capture);
   /// Returns the streams of a launch by lane, all ready to take entries. The graph's mutex must be held.
   [[nodiscard]] std::vector<StreamWorker*> streams_for_launch(HostGraph& graph, StreamWorker& target);
+
+  /// Throws Error(peer_unavailable) unless `device` can open memory that belongs to device `owner`.
+  void require_reach(int device, std::int64_t owner);
+  [[nodiscard]] void* open_pieces(int device, const MemoryHandle& handle);
+  /// Counts one more opening of what is open already; nullptr if it is not. `opened_mutex_` must be held.
+  [[nodiscard]] void* open_again(int device, const MemoryHandle& handle);
 
   /// A block of another process that is open for a device.
   struct OpenedMemory {

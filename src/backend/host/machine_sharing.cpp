@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
 #include "backend/sealed_words.hpp"
+#include "backend/shared_pieces.hpp"
 #include "os/shared_memory.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,39 +56,35 @@ MemoryHandle Machine::share_device_memory(int device, void* address, Audience au
   return handle;
 }
 
+std::unique_ptr<SharedPieces> Machine::share_pieces(int device, void* address, std::size_t bytes,
+                                                    Audience audience) {
+  const auto cannot = [device](std::string_view reason) {
+    return Error(ErrorCode::unsupported,
+                 fmt::format("device {} cannot share its memory with other processes: {}", device, reason));
+  };
+  if (faults_.disturb(Operation::share, device).refused) throw cannot("an injected fault");
+  auto shared = addresses_.share_pieces(device, address, bytes, audience);
+  if (!shared) {
+    throw cannot(fmt::format("{} bytes from address {} are not pieces of its own, side by side", bytes,
+                             fmt::ptr(address)));
+  }
+  return std::make_unique<SharedPieces>(
+      SharedPieces::Range{.device = device, .offset = shared->offset, .bytes = bytes},
+      std::move(shared->pieces), audience);
+}
+
 void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
   const std::optional<SharedBlock> words = unsealed<SharedBlock>(handle.bytes);
-  if (!words) {
-    refuse(device, "the handle is not one of a virtual device's memory, or was changed");
-  }
+  if (!words) return open_pieces(device, handle);
   const SharedBlock& block = *words;
   const bool is_sound = block.memory.process > 0 && block.memory.descriptor >= 0 && block.device >= 0 &&
                         block.bytes <= block.memory.bytes && block.memory.bytes > 0;
   if (!is_sound) refuse(device, "the handle names memory that cannot be a virtual device's block");
-  if (block.device >= device_count()) {
-    refuse(device,
-           fmt::format("it belongs to device {}, and there are {} devices", block.device, device_count()));
-  }
-  const int owner = static_cast<int>(block.device);
-  if (SharedMemory::is_own(block.memory)) {
-    refuse(device, fmt::format("the block of device {} is this process's own", owner));
-  }
-  if (owner != device && !can_access_peer(device, owner)) {
-    refuse(device,
-           fmt::format("it belongs to device {}, to whose memory device {} has no access in topology '{}'",
-                       owner, device, description_.name));
-  }
-  if (faults_.disturb(Operation::open, device, owner).refused) {
-    refuse(device, fmt::format("an injected fault, for memory of device {}", owner));
-  }
+  if (SharedMemory::is_own(block.memory))
+    refuse(device, fmt::format("the block of device {} is this process's own", block.device));
+  require_reach(device, block.device);
   const std::lock_guard lock(opened_mutex_);
-  const auto known = std::ranges::find_if(opened_, [&](const OpenedMemory& opened) {
-    return opened.device == device && opened.handle.bytes == handle.bytes;
-  });
-  if (known != opened_.end()) {
-    ++known->times;
-    return known->address;
-  }
+  if (void* const known = open_again(device, handle)) return known;
   SharedMemory memory;
   try {
     memory = with_addresses([&] { return SharedMemory(block.memory); },
@@ -94,8 +93,52 @@ void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
     refuse(device, error.what());
   }
   opened_.reserve(opened_.size() + 1);
-  void* const address = addresses_.insert_opened(owner, device, std::move(memory), block.bytes);
+  void* const address =
+      addresses_.insert_opened(static_cast<int>(block.device), device, std::move(memory), block.bytes);
   if (address == nullptr) refuse(device, fmt::format("no addresses are left for {} bytes", block.bytes));
+  opened_.push_back({device, handle, address, 1});
+  return address;
+}
+
+void* Machine::open_again(int device, const MemoryHandle& handle) {
+  const auto known = std::ranges::find_if(opened_, [&](const OpenedMemory& opened) {
+    return opened.device == device && opened.handle.bytes == handle.bytes;
+  });
+  if (known == opened_.end()) return nullptr;
+  ++known->times;
+  return known->address;
+}
+
+void Machine::require_reach(int device, std::int64_t owner) {
+  if (owner < 0 || owner >= device_count())
+    refuse(device, fmt::format("it belongs to device {}, and there are {} devices", owner, device_count()));
+  const int peer = static_cast<int>(owner);
+  if (peer != device && !can_access_peer(device, peer)) {
+    refuse(device,
+           fmt::format("it belongs to device {}, to whose memory device {} has no access in topology '{}'",
+                       peer, device, description_.name));
+  }
+  if (faults_.disturb(Operation::open, device, peer).refused)
+    refuse(device, fmt::format("an injected fault, for memory of device {}", peer));
+}
+
+void* Machine::open_pieces(int device, const MemoryHandle& handle) {
+  const auto or_refuse = [device](const auto& call) {
+    try {
+      return call();
+    } catch (const Error& error) {
+      refuse(device, error.what());
+    }
+  };
+  const std::optional<SharedPieces::Opened> opened = or_refuse([&] { return SharedPieces::open(handle); });
+  if (!opened) refuse(device, "the handle is not one of a virtual device's memory, or was changed");
+  require_reach(device, opened->range.device);
+  const std::lock_guard lock(opened_mutex_);
+  if (void* const known = open_again(device, handle)) return known;
+  opened_.reserve(opened_.size() + 1);
+  void* const address = or_refuse([&] { return addresses_.insert_opened(device, *opened); });
+  if (address == nullptr)
+    refuse(device, fmt::format("no addresses are left for {} bytes", opened->total_bytes));
   opened_.push_back({device, handle, address, 1});
   return address;
 }

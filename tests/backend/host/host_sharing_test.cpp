@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_sharing.hpp"
 
+#include "backend/shared_pieces.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/ranks.hpp"
 #include "transport/team/shared/agreement.hpp"
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,107 @@ TEST_F(HostSharing, BytesAreSeenBothWays) {
         EXPECT_EQ(machine().memory_info(1).free, memory_bytes);
       }
     }
+  });
+}
+
+/// A range of three pieces, of 4, 8 and 4 pages.
+class HostPieces : public HostSharing {
+ protected:
+  static constexpr std::size_t page = 4096;
+  static constexpr std::size_t used = 16 * page;
+  static constexpr std::size_t first = 2 * page + 512;  ///< where the memory that is shared begins
+  static constexpr std::size_t count = 10 * page / sizeof(int);
+
+  /// Maps the pieces and writes numbers to what is shared of them.
+  std::byte* make_range(int device) {
+    auto* const range = static_cast<std::byte*>(machine().reserve_addresses(device, 20 * page));
+    EXPECT_TRUE(machine().map_pages(device, range, 4 * page));
+    EXPECT_TRUE(machine().map_pages(device, range + 4 * page, 8 * page));
+    EXPECT_TRUE(machine().map_pages(device, range + 12 * page, 4 * page));
+    const auto given = numbers(5, count);
+    copy(machine().default_stream(device), range + first, given.data(), count * sizeof(int));
+    machine().synchronize_device(device);
+    return range;
+  }
+  MemoryHandle shared(Exchange& exchange, const std::unique_ptr<SharedPieces>& pieces) {
+    return transport::team::gather(exchange, pieces == nullptr ? MemoryHandle{} : pieces->handle())[0];
+  }
+  std::unique_ptr<SharedPieces> share(int device, std::byte* address, std::size_t bytes) {
+    return machine().share_pieces(device, address, bytes, Audience::anyone);
+  }
+};
+
+TEST_F(HostPieces, AreOpenedSideBySide) {
+  expect_all_right(2, [this](Exchange& exchange) {
+    const bool owns = exchange.rank() == 0;
+    const std::size_t descriptors = open_descriptors();
+    std::byte* const range = owns ? make_range(1) : nullptr;
+    std::unique_ptr<SharedPieces> pieces = owns ? share(1, range + first, count * sizeof(int)) : nullptr;
+    const MemoryHandle handle = shared(exchange, pieces);
+    const auto returned = numbers(-7, count);
+    if (owns) {
+      const PointerInfo info = machine().pointer_info(range + 4 * page);
+      EXPECT_EQ(info.base, range + 4 * page);
+      EXPECT_EQ(info.bytes, 8 * page);
+      EXPECT_EQ(machine().origin_of(range + 4 * page), MemoryOrigin::piece);
+    } else {
+      int* const opened = open(0, handle);
+      EXPECT_EQ(open(0, handle), opened) << "once more";
+      machine().close_device_memory(0, opened);
+      EXPECT_EQ(read(0, opened, count), numbers(5, count));
+      int* const source = upload(0, returned);
+      move(0, opened, source, count);
+      EXPECT_THROW(static_cast<void>(read(0, opened, count + 1)), Error) << "more than is shared";
+    }
+    synchronize(exchange);
+    if (owns) {
+      EXPECT_EQ(download(1, reinterpret_cast<int*>(range + first), count), returned);
+      pieces.reset();
+      machine().unmap_pages(1, range, used);
+      machine().release_addresses(1, range, 20 * page);
+      EXPECT_EQ(machine().memory_info(1).free, memory_bytes);
+      EXPECT_EQ(open_descriptors(), descriptors);
+    }
+    synchronize(exchange);
+    if (!owns) {
+      EXPECT_THAT(refusal_of(0, handle), HasSubstr("device 0 cannot open"));
+    }
+    synchronize(exchange);
+  });
+}
+
+TEST_F(HostPieces, StayWithThoseWhoHaveThemOpen) {
+  expect_all_right(2, [this](Exchange& exchange) {
+    const bool owns = exchange.rank() == 0;
+    std::byte* const range = owns ? make_range(0) : nullptr;
+    std::unique_ptr<SharedPieces> pieces = owns ? share(0, range + first, count * sizeof(int)) : nullptr;
+    const MemoryHandle handle = shared(exchange, pieces);
+    const std::size_t mappings = shared_mappings();
+    int* const opened = owns ? nullptr : open(0, handle);
+    synchronize(exchange);
+    if (owns) {
+      pieces.reset();
+      machine().unmap_pages(0, range, used);
+    }
+    synchronize(exchange);
+    if (owns) return;
+    EXPECT_EQ(read(0, opened, count), numbers(5, count));
+    machine().close_device_memory(0, opened);
+    EXPECT_EQ(shared_mappings(), mappings);
+  });
+}
+
+TEST_F(HostPieces, AreRefusedWhereThereIsNoMemory) {
+  expect_all_right(1, [this](Exchange&) {
+    std::byte* const range = make_range(0);
+    const auto refused = [&](int device, std::byte* address, std::size_t bytes) {
+      return error_message(ErrorCode::unsupported, [&] { static_cast<void>(share(device, address, bytes)); });
+    };
+    EXPECT_THAT(refused(0, range + first, used), HasSubstr("side by side"));
+    EXPECT_THAT(refused(1, range, page), HasSubstr("side by side"));
+    EXPECT_THAT(refused(0, range, 0), HasSubstr("side by side"));
+    const std::unique_ptr<SharedPieces> pieces = share(0, range, used);
+    EXPECT_THAT(refusal_of(0, pieces->handle()), HasSubstr("this process's own"));
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/shared_pieces.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -50,11 +51,17 @@ class AbsentBackend : public backend::Backend {
   void* allocate_pinned(std::size_t) override { unexpected(); }
   void free_pinned(void*) noexcept override {}
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
+  backend::MemoryOrigin origin_of(const void*) override { unexpected(); }
   void register_pinned(void*, std::size_t) override { unexpected(); }
   void unregister_pinned(void*) noexcept override {}
   backend::MemoryHandle share_device_memory(int, void*, Audience) override { unexpected(); }
   void* open_device_memory(int, const backend::MemoryHandle&) override { unexpected(); }
   void close_device_memory(int, void*) noexcept override {}
+  std::unique_ptr<backend::SharedPieces> share_pieces(int, void*, std::size_t, Audience) override {
+    unexpected();
+  }
+  void adopt_pieces(int, void*, std::size_t) override { unexpected(); }
+  void disown_pieces(int, void*) noexcept override {}
   StreamRef default_stream(int) override { unexpected(); }
   StreamRef create_stream(int, int) override { unexpected(); }
   int stream_priority(StreamRef) override { unexpected(); }

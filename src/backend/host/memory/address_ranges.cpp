@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/memory/address_space.hpp"
+#include "tutti/error.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <mutex>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 /// Ranges of addresses of virtual devices, which get memory piece by piece.
 namespace tutti::backend::host {
@@ -14,9 +19,9 @@ std::size_t Pages::end_of_row(std::size_t offset) const {
   auto piece = pieces_.upper_bound(offset);
   if (piece == pieces_.begin()) return offset;
   --piece;
-  if (piece->first + piece->second <= offset) return offset;
-  std::size_t end = piece->first + piece->second;
-  while (++piece != pieces_.end() && piece->first == end) end += piece->second;
+  if (piece->first + piece->second.bytes <= offset) return offset;
+  std::size_t end = piece->first + piece->second.bytes;
+  while (++piece != pieces_.end() && piece->first == end) end += piece->second.bytes;
   return end;
 }
 
@@ -25,7 +30,7 @@ bool Pages::add(std::size_t offset, std::size_t bytes) {
   const auto next = pieces_.lower_bound(offset);
   const bool is_before_next = next == pieces_.end() || offset + bytes <= next->first;
   if (!is_before_next || end_of_row(offset) != offset) return false;
-  pieces_.emplace(offset, bytes);
+  pieces_[offset].bytes = bytes;
   return true;
 }
 
@@ -34,7 +39,8 @@ bool Pages::remove(std::size_t offset, std::size_t bytes) {
   const auto first = pieces_.find(offset);
   auto last = first;
   std::size_t end = offset;
-  for (; last != pieces_.end() && last->first == end && end < offset + bytes; ++last) end += last->second;
+  for (; last != pieces_.end() && last->first == end && end < offset + bytes; ++last)
+    end += last->second.bytes;
   if (end != offset + bytes) return false;
   pieces_.erase(first, last);
   return true;
@@ -48,6 +54,33 @@ bool Pages::contain(std::size_t offset, std::size_t bytes) const {
 bool Pages::empty() const {
   const std::shared_lock lock(mutex_);
   return pieces_.empty();
+}
+
+Pages::Extent Pages::piece_at(std::size_t offset) const {
+  const std::shared_lock lock(mutex_);
+  const auto next = pieces_.upper_bound(offset);
+  if (next == pieces_.begin()) return {};
+  const auto& [begin, piece] = *std::prev(next);
+  return offset < begin + piece.bytes ? Extent{begin, piece.bytes} : Extent{};
+}
+
+std::optional<std::size_t> Pages::share(std::size_t offset, std::size_t bytes, std::byte* memory,
+                                        Audience audience, std::vector<SharedPieces::Piece>& shared) {
+  const std::unique_lock lock(mutex_);
+  if (bytes == 0 || end_of_row(offset) < offset + bytes) return std::nullopt;
+  const auto first = std::prev(pieces_.upper_bound(offset));
+  for (auto piece = first; piece != pieces_.end() && piece->first < offset + bytes; ++piece) {
+    auto& [begin, content] = *piece;
+    if (content.shared.size() == 0) {
+      SharedMemory copy(content.bytes);
+      std::memcpy(copy.data(), memory + begin, content.bytes);
+      copy.hand_over_to(memory + begin);
+      content.shared = std::move(copy);
+    }
+    shared.push_back(
+        {.bytes = content.bytes, .file = SharedMemory::open_file(content.shared.share(audience))});
+  }
+  return first->first;
 }
 
 void* AddressSpace::reserve(int device, std::size_t bytes) {
@@ -93,6 +126,57 @@ bool AddressSpace::unmap_pages(int device, void* address, std::size_t bytes) {
   const bool is_gone = mmap(range->memory + offset, bytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
   used_[static_cast<std::size_t>(device)] -= bytes;
   return is_gone;
+}
+
+std::optional<AddressSpace::PiecesOfRange> AddressSpace::share_pieces(int device, const void* address,
+                                                                      std::size_t bytes, Audience audience) {
+  const auto range = range_around(device, address, bytes);
+  if (range == nullptr) return std::nullopt;
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - range->base);
+  Sharing& sharing = range->sharing;
+  const std::lock_guard lock(sharing.mutex);
+  PiecesOfRange result;
+  std::optional<std::size_t> first;
+  sharing.uses.exclude();
+  try {
+    first = range->pages->share(offset, bytes, range->memory, audience, result.pieces);
+  } catch (...) {
+    sharing.uses.admit();
+    throw;
+  }
+  sharing.uses.admit();
+  if (!first) return std::nullopt;
+  result.offset = offset - *first;
+  return result;
+}
+
+void* AddressSpace::insert_opened(int opener, const SharedPieces::Opened& opened) {
+  Mapping reservation = map(opened.total_bytes, Mapping::Protection::none);
+  Mapping storage = map(opened.total_bytes, Mapping::Protection::none);
+  if (reservation.address() == nullptr || storage.address() == nullptr) return nullptr;
+  std::size_t begin = 0;
+  for (const SharedPieces::Piece& piece : opened.pieces) {
+    // A file that is shorter than it should be would end the process at the first touch.
+    struct stat status {};
+    const bool is_whole = fstat(piece.file.number(), &status) == 0 && S_ISREG(status.st_mode) &&
+                          static_cast<std::uint64_t>(status.st_size) >= piece.bytes;
+    if (!is_whole) throw Error(ErrorCode::peer_unavailable, "a piece is not memory of a virtual device");
+    if (mmap(storage.address() + begin, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             piece.file.number(), 0) == MAP_FAILED) {
+      throw Error(ErrorCode::peer_unavailable,
+                  fmt::format("a piece of {} bytes cannot be mapped: {}", piece.bytes, std::strerror(errno)),
+                  errno);
+    }
+    begin += piece.bytes;
+  }
+  const auto made = std::make_shared<Allocation>();
+  made->base = reservation.address() + opened.range.offset;
+  made->bytes = opened.range.bytes;
+  made->owner = opened.range.device;
+  made->opener = opener;
+  made->memory = storage.address() + opened.range.offset;
+  made->storage = std::move(storage);
+  return insert({made, std::move(reservation)});
 }
 
 bool AddressSpace::release(int device, const void* address) {

@@ -116,7 +116,8 @@ bool AddressSpace::free(int owner, const void* address) {
 
 std::optional<SharedBytes> AddressSpace::share(int device, const void* address, Audience audience) {
   const auto block = find_start(address);
-  if (block == nullptr || !block->can_be_shared() || block->owner != device) return std::nullopt;
+  if (block == nullptr || !block->can_be_shared() || block->pages != nullptr || block->owner != device)
+    return std::nullopt;
   Sharing& sharing = block->sharing;
   const std::lock_guard lock(sharing.mutex);
   if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.share(audience), block->bytes};

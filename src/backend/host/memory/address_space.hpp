@@ -3,6 +3,7 @@
 
 #include "backend/host/memory/use_count.hpp"
 #include "backend/memory_calls.hpp"
+#include "backend/shared_pieces.hpp"
 #include "os/shared_memory.hpp"
 
 #include <atomic>
@@ -63,13 +64,29 @@ class Pages {
   /// Returns true if all of these bytes have memory.
   [[nodiscard]] bool contain(std::size_t offset, std::size_t bytes) const;
   [[nodiscard]] bool empty() const;
+  /// The bytes of a range that one piece has.
+  struct Extent {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  /// Returns the piece that contains `offset`; an empty extent if none does.
+  [[nodiscard]] Extent piece_at(std::size_t offset) const;
+  /// Moves the pieces that these bytes are in to shared memory, each once, and appends a file for each to
+  /// `shared`. No task may use the range meanwhile, whose own memory begins at `memory`. Returns where the
+  /// first of the pieces begins; nothing if not all of the bytes have memory. Throws Error(out_of_memory).
+  [[nodiscard]] std::optional<std::size_t> share(std::size_t offset, std::size_t bytes, std::byte* memory,
+                                                 Audience audience, std::vector<SharedPieces::Piece>& shared);
 
  private:
+  struct Piece {
+    std::size_t bytes = 0;
+    SharedMemory shared;  ///< empty until the piece is shared
+  };
   /// Returns the end of the adjacent pieces from the piece that contains `offset`; `offset` if none does.
   [[nodiscard]] std::size_t end_of_row(std::size_t offset) const;
 
   mutable std::shared_mutex mutex_;
-  std::map<std::size_t, std::size_t> pieces_;  ///< by offset
+  std::map<std::size_t, Piece> pieces_;  ///< by offset
 };
 
 /// One block of device or pinned memory, or a range of addresses of a device. Lives until it has been freed
@@ -88,9 +105,7 @@ struct Allocation {
   std::unique_ptr<Pages> pages;  ///< of a range; nullptr for a block, which has memory everywhere
 
   /// Returns true if its bytes may move, which running tasks prevent by `sharing.uses`.
-  [[nodiscard]] bool can_be_shared() const noexcept {
-    return owner != pinned && opener == nobody && pages == nullptr;
-  }
+  [[nodiscard]] bool can_be_shared() const noexcept { return owner != pinned && opener == nobody; }
   [[nodiscard]] bool has_memory(const std::byte* address, std::size_t count) const {
     return pages == nullptr || pages->contain(static_cast<std::size_t>(address - base), count);
   }
@@ -166,6 +181,18 @@ class AddressSpace {
   /// work of device `opener`. It counts against no device's memory. Returns nullptr if there is no room for
   /// addresses.
   [[nodiscard]] void* insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes);
+  /// Returns the files of the pieces that contain these bytes of a range, whose device is `device`, until
+  /// they are unmapped; nothing if not all of the bytes are in pieces of that device. The first time, the
+  /// bytes move into shared memory as soon as no task uses the range. Throws Error(out_of_memory).
+  struct PiecesOfRange {
+    std::size_t offset = 0;  ///< of the bytes, from the start of the first piece
+    std::vector<SharedPieces::Piece> pieces;
+  };
+  [[nodiscard]] std::optional<PiecesOfRange> share_pieces(int device, const void* address, std::size_t bytes,
+                                                          Audience audience);
+  /// Works like `insert_opened`, for pieces, which become one block. Throws Error(peer_unavailable) if one
+  /// cannot be mapped.
+  [[nodiscard]] void* insert_opened(int opener, const SharedPieces::Opened& opened);
   /// Returns false if `address` is not the start of a block opened for `opener`.
   [[nodiscard]] bool remove_opened(int opener, const void* address);
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/memory_calls.hpp"
+#include "os/audience.hpp"
+#include "os/descriptor.hpp"
+#include "os/descriptor_port.hpp"
+#include "os/shared_memory.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace tutti::backend {
+
+/// Offers pieces of device memory, which lie side by side, to other processes for as long as this object
+/// exists. A handle has no room for all of them: it names a table in shared memory.
+class SharedPieces {
+ public:
+  /// A handle of a piece that is passed on as it is, for memory without descriptors.
+  using Opaque = std::array<std::byte, 64>;
+  /// A piece: an open file that stands for its memory, or else an opaque handle.
+  struct Piece {
+    std::uint64_t bytes = 0;
+    Descriptor file;
+    Opaque opaque{};
+  };
+  /// The range of the pieces that is offered.
+  struct Range {
+    int device = -1;
+    std::uint64_t offset = 0;  ///< from the first piece's start
+    std::uint64_t bytes = 0;
+  };
+  /// Pieces as another process gets them.
+  struct Opened {
+    Range range;
+    std::uint64_t total_bytes = 0;  ///< of all pieces
+    std::vector<Piece> pieces;
+  };
+
+  /// Takes the pieces' files, which are closed at the end. Throws Error(unsupported) if the system lacks the
+  /// resources.
+  SharedPieces(const Range& range, std::vector<Piece> pieces, Audience audience);
+  SharedPieces(const SharedPieces&) = delete;
+  SharedPieces& operator=(const SharedPieces&) = delete;
+  ~SharedPieces();
+
+  [[nodiscard]] const MemoryHandle& handle() const noexcept { return handle_; }
+  /// Fetches the pieces that a handle names; nothing if the handle is of another kind. Throws
+  /// Error(peer_unavailable) if their process does not offer them any more, or is this one.
+  [[nodiscard]] static std::optional<Opened> open(const MemoryHandle& handle);
+
+ private:
+  std::vector<Piece> pieces_;
+  std::shared_ptr<DescriptorPort> port_;
+  SharedMemory table_;
+  MemoryHandle handle_;
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/program_memory.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "support/values/test_tensor.hpp"
+#include "transport/team/shared/agreement.hpp"
+#include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/device.hpp"
+#include "tutti/registered_memory.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+/// Memory that CUDA gives in other ways than `cudaMalloc`: mapped by pieces, from pools, and managed.
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::allocate;
+using test::expect_all_right;
+using test::holds;
+using test::mentions;
+using test::OwnedMemory;
+using test::ProgramMemory;
+using test::refuses;
+
+constexpr std::int64_t count = 5'000'000;  ///< of int32: more than nine pieces of 2 MiB
+constexpr std::size_t bytes = count * sizeof(std::int32_t);
+
+[[nodiscard]] Tensor tensor_at(const OwnedMemory& memory, int device) {
+  return from_blob(memory.get(), {count}, {.dtype = DType::int32, .device = Device(device)});
+}
+
+/// Two ranks use registered memory of the kind in place.
+void expect_in_place_between_ranks(ProgramMemory kind) {
+  expect_all_right(2, [kind](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const int device = rank % device_count();
+    const OwnedMemory own = allocate(kind, device, bytes);
+    MemoryRegistration registration = register_memory(own.get(), bytes);
+    const Tensor mine = tensor_at(own, device);
+    {
+      Communicator communicator(
+          exchange, {.devices = {Device(device)}, .timeout = 30s, .transport = TransportKind::p2p});
+      for (int round = 0; round < 3; ++round) {
+        mine.fill_(rank + round);
+        communicator.all_reduce({mine}, {mine});
+        EXPECT_TRUE(holds(mine, 2 * round + 1));
+        const std::string algorithm = communicator.last_plan().algorithm;
+        EXPECT_TRUE(mentions(algorithm, {"direct"}));
+        EXPECT_EQ(algorithm.find("stand-ins"), std::string::npos) << algorithm;
+      }
+      synchronize(device);
+      transport::team::synchronize(exchange);
+      registration.release();
+      transport::team::synchronize(exchange);
+    }
+  });
+}
+
+/// Two devices of one process use registered memory of the kind.
+void expect_use_by_peers(ProgramMemory kind) {
+  expect_all_right(1, [kind](Exchange&) {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+    const OwnedMemory first = allocate(kind, 0, bytes);
+    const OwnedMemory second = allocate(kind, 1, bytes);
+    const MemoryRegistration of_first = register_memory(first.get(), bytes);
+    const MemoryRegistration of_second = register_memory(second.get(), bytes);
+    const Tensor source = tensor_at(first, 0);
+    const Tensor target = tensor_at(second, 1);
+    for (int round = 0; round < 3; ++round) {
+      source.fill_(round);
+      broadcast(source, {target});
+      EXPECT_TRUE(holds(target, round));
+    }
+    synchronize(0);
+    synchronize(1);
+  });
+}
+
+void expect_refusal(ProgramMemory kind, const char* reason) {
+  expect_all_right(1, [=](Exchange&) {
+    const OwnedMemory own = allocate(kind, 0, bytes);
+    EXPECT_TRUE(refuses([&] { static_cast<void>(register_memory(own.get(), bytes)); }, ErrorCode::unsupported,
+                        {"register_memory", reason}));
+  });
+}
+
+TEST(MappedMemory, IsUsedInPlaceBetweenRanks) {
+  expect_in_place_between_ranks(ProgramMemory::pieces);
+}
+
+TEST(MappedMemory, IsUsedByPeersInOneProcess) {
+  expect_use_by_peers(ProgramMemory::pieces);
+}
+
+TEST(MappedMemory, IsRefusedWithoutATypeOfHandles) {
+  expect_refusal(ProgramMemory::pieces_without_handles, "requestedHandleTypes");
+}
+
+TEST(PooledMemory, IsRefusedWithTheReason) {
+  expect_refusal(ProgramMemory::default_pool, "cudaMallocAsync");
+}
+
+TEST(ManagedMemory, IsRefusedWithTheReason) {
+  expect_refusal(ProgramMemory::managed, "cudaMallocManaged");
+}
+
+}  // namespace
+}  // namespace tutti
