@@ -256,6 +256,10 @@ TracedCall::TracedCall(Trace& trace, const WatchedCall& call)
   }
 }
 
+void TracedCall::note_stand_ins() {
+  slice_->arguments += ",\"through_stand_ins\":true";
+}
+
 TracedCall::~TracedCall() {
   try {
     if (std::uncaught_exceptions() > exceptions_) slice_->arguments += ",\"failed\":true";

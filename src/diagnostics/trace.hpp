@@ -101,6 +101,7 @@ class TracedCall {
   TracedCall(const TracedCall&) = delete;
   TracedCall& operator=(const TracedCall&) = delete;
   ~TracedCall();
+  void note_stand_ins();
 
  private:
   Trace& trace_;

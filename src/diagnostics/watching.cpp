@@ -77,6 +77,9 @@ class CallRange::Open {
   }
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
+  void note_stand_ins() {
+    if (traced_) traced_->note_stand_ins();
+  }
   ~Open() {
     if (is_heard_) backend::nvtx::pop_call();
   }
@@ -91,6 +94,14 @@ CallRange::OpenPtr CallRange::open(const std::function<WatchedCall()>& describe)
     return OpenPtr(new Open(describe()));
   } catch (const std::exception&) {
     return nullptr;  // no memory to tell of it: the call is made all the same
+  }
+}
+
+void CallRange::note_stand_ins(Open& range) noexcept {
+  try {
+    range.note_stand_ins();
+  } catch (const std::exception&) {
+    return;  // no memory to tell of it
   }
 }
 

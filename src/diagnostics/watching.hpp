@@ -41,6 +41,11 @@ class CallRange {
     if (is_watched()) [[unlikely]]
       open_ = open(describe);
   }
+  /// Notes that the call copies operands to memory that others can open.
+  void note_stand_ins() const noexcept {
+    if (open_ != nullptr) [[unlikely]]
+      note_stand_ins(*open_);
+  }
 
   class Open;
 
@@ -49,6 +54,7 @@ class CallRange {
     void operator()(Open* range) const noexcept;
   };
   using OpenPtr = std::unique_ptr<Open, End>;
+  static void note_stand_ins(Open& range) noexcept;
   static OpenPtr open(const std::function<WatchedCall()>& describe) noexcept;
 
   OpenPtr open_;
