@@ -84,6 +84,10 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
     if (const auto block = runtime_.part<Allocators>().of(device.index()).block_around(data)) {
       if (block->address == nullptr) fail("{} is in memory that is not allocated", name);
       end = block->address + block->bytes;
+    } else if (data + bytes > end) {
+      // Memory that was mapped to a range of addresses may have several pieces.
+      const auto around = allocation_around(runtime_.backend(), const_cast<std::byte*>(data), bytes);
+      if (around && around->is_pieces) end = data + around->bytes;
     }
   }
   if (data + bytes > end)

@@ -124,7 +124,7 @@ void SymmetricCall::do_together(const std::function<void()>& step, const std::fu
 void SymmetricCall::expose() {
   transport::team::Registrations& registrations = *team_.registrations();
   for (std::size_t local = 0; local < locals(); ++local) {
-    if (!registrations.add(sequence_, local, allocation_->data(local), true)) {
+    if (!registrations.add(sequence_, local, {allocation_->data(local), layout_->span_bytes()}, true)) {
       throw Error(ErrorCode::unsupported, fmt::format("memory of {} cannot be opened by the other ranks: {}",
                                                       to_string(device_of(local)), registrations.refusal()));
     }

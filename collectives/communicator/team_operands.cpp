@@ -248,7 +248,7 @@ void TeamOperands::expose(const transport::team::RoundPlan& rounds, std::uint64_
   for (std::size_t local = 0; local < streams_.size(); ++local) {
     for (const transport::BufferId buffer : rounds.exposed[local]) {
       const auto add = [&](const std::byte* address) {
-        return registrations.add(sequence, local, address, is_captured);
+        return registrations.add(sequence, local, {address, rounds.reaches[buffer]}, is_captured);
       };
       if (add(bound_.addresses[buffer])) continue;
       context_.tell_of_stand_ins(local, registrations.refusal());

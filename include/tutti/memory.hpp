@@ -34,9 +34,9 @@
 ///  - `expandable_segments:True` (or `False`): a stream's requests are cut from a range of addresses for each
 ///    pool, to which memory is mapped as needed, in pieces of 2 MiB for the small pool and 20 MiB for the
 ///    large. Pieces without a block in use can go back to the device wherever they lie, so that varying sizes
-///    do not fragment memory. Blocks are always cut. Other processes cannot open such memory: `SharedTensor`
-///    refuses it, and calls of communicators copy from it to memory that they can. If the driver does not
-///    support it, a warning says so once, and segments are ordinary ones.
+///    do not fragment memory. Blocks are always cut. Other processes open blocks of such segments one by one,
+///    and keep the pieces of a block that is freed until they close it. If the driver does not support it, a
+///    warning says so once, and segments are ordinary ones.
 /// With any other value, the first call that needs a device throws Error(invalid_argument).
 ///
 /// All functions are thread-safe and throw Error(invalid_argument) for an unknown device.

@@ -29,8 +29,10 @@ class TUTTI_EXPORT MemoryRegistration {
   /// which it waits a second at most: others close it as soon as they have no calls under way, of any
   /// communicator, but not while one of their communicators with captured calls exists. So the best place is
   /// behind the end of the communicators that have used it, or where no rank makes calls; a rank that waits
-  /// in a call for this one closes nothing. Where other ranges of the same allocation stay registered, it
-  /// waits for nobody, and the others keep the allocation open. Does nothing if this object is empty.
+  /// in a call for this one closes nothing. Memory by pieces waits for nobody: those who have it open keep
+  /// it, and it goes back to the device when they close it. Where other ranges of the same allocation stay
+  /// registered, it waits for nobody, and the others keep the allocation open. Does nothing if this object is
+  /// empty.
   ///
   /// Throws Error(timeout) if another process has not closed the memory after a second, also where a
   /// communicator has ended by a fault: the memory stays registered, and may be released later. Throws
@@ -49,21 +51,25 @@ class TUTTI_EXPORT MemoryRegistration {
   std::unique_ptr<RegisteredRange> range_;
 };
 
-/// Registers `bytes` bytes of a device's memory from `pointer` on, which the program has allocated itself, as
-/// by `cudaMalloc`: until the registration ends, collectives of one process and communicators use the memory
-/// in place, as they do tutti's own. Without it, a communicator copies large operands of other origin before
-/// the call and after it. Tensors over the memory are made by `from_blob`.
+/// Registers `bytes` bytes of a device's memory from `pointer` on, which the program has allocated itself, by
+/// `cudaMalloc` or with the driver's virtual memory interface (`cuMemCreate` and `cuMemMap`, as PyTorch's
+/// `expandable_segments` do, in any number of pieces): until the registration ends, collectives of one
+/// process and communicators use the memory in place, as they do tutti's own. Without it, a communicator
+/// copies large operands of other origin before the call and after it. Tensors over the memory are made by
+/// `from_blob`.
 ///
 /// A registration is a matter of this process alone: it is neither collective nor of one communicator, other
 /// ranks need not register theirs, and calls may mix. Other processes open the allocation around `pointer`,
-/// all of it, in the first call that needs it; that call waits for them. On GPUs, operands must begin at a
-/// multiple of 16 bytes to be used in place.
+/// all of it, in the first call that needs it; that call waits for them. Of memory by pieces they open the
+/// pieces that contain the range, and an operand that goes beyond the range is copied. On GPUs, operands must
+/// begin at a multiple of 16 bytes to be used in place.
 ///
-/// Thread-safe. Takes some microseconds. Throws Error(invalid_argument) if the range is empty, is not within
-/// one allocation of a device, is tutti's own memory already, or overlaps one that is registered;
-/// Error(unsupported) if other processes cannot open such memory (memory of the driver's virtual memory
-/// interface, of `cudaMallocAsync` or `cudaMallocManaged`, or opened from another process), and in a child
-/// that was forked off.
+/// Thread-safe. Takes some microseconds, and for memory by pieces some more for each. Throws
+/// Error(invalid_argument) if the range is empty, is not within one allocation of a device, or within pieces
+/// of one device that lie side by side, is tutti's own memory already, or overlaps one that is registered;
+/// Error(unsupported), with the reason, if other processes cannot open such memory (memory of
+/// `cudaMallocAsync` or `cudaMallocManaged`, made by `cuMemCreate` without a type of handles, or opened from
+/// another process), if peers of the device cannot get access to pieces, and in a child that was forked off.
 [[nodiscard]] TUTTI_EXPORT MemoryRegistration register_memory(void* pointer, std::size_t bytes);
 
 }  // namespace tutti

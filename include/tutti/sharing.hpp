@@ -28,8 +28,8 @@ class SharedTensorState;
 class TUTTI_EXPORT SharedTensor {
  public:
   /// Waits for the current stream of the tensor's device. Throws Error(invalid_argument) if `tensor` is
-  /// undefined, on the host or without elements; Error(unsupported) if its memory cannot be shared: it lies
-  /// in an expandable segment, belongs to another process or to no known allocation, or the system refuses.
+  /// undefined, on the host or without elements; Error(unsupported) if its memory cannot be shared: it
+  /// belongs to another process or to no known allocation, or the system refuses.
   explicit SharedTensor(const Tensor& tensor);
   SharedTensor(SharedTensor&& other) noexcept;
   SharedTensor& operator=(SharedTensor&& other) noexcept;

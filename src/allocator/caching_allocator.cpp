@@ -146,7 +146,14 @@ CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   const Block* const block = pool_->find(address);
   if (block == nullptr) return {};
   const Segment& segment = *block->segment;
-  return {segment.address, segment.bytes, segment.is_expandable};
+  if (segment.is_expandable) {
+    return {.address = block->address,
+            .bytes = block->bytes,
+            .is_pieces = true,
+            .is_block = true,
+            .is_of_graphs = segment.graph_pool != GraphPool::none};
+  }
+  return {.address = segment.address, .bytes = segment.bytes};
 }
 
 void CachingAllocator::add_observer(SegmentObserver& observer) {

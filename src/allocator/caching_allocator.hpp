@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace tutti {
@@ -37,10 +38,15 @@ class SegmentObserver {
   /// The program takes back memory of its own, an allocation that begins at `address`. Returns a passing hold
   /// while work of this process uses it, a lasting one while another process has it open or would not close
   /// it; the others are told to close it, in the latter case only if the caller insists. It is asked again
-  /// until it returns none.
+  /// until it returns none. Memory by pieces is held by work of this process alone: others keep the pieces
+  /// that they have open.
   [[nodiscard]] virtual Hold let_go(const std::byte* address, bool /*insists*/) noexcept {
     return hold_on(address);
   }
+  /// Announces that memory of an expandable segment, which no work uses any more, is to be unmapped, and
+  /// returns what keeps it from going back to the device then: others who have it open keep it, and are told
+  /// to close it. May be called again to ask.
+  [[nodiscard]] virtual Hold will_unmap(std::span<const std::byte> /*memory*/) noexcept { return Hold::none; }
 
  protected:
   ~SegmentObserver() = default;
@@ -109,13 +115,20 @@ class alignas(cache_line_bytes) CachingAllocator {
   struct Extent {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
-    bool is_expandable = false;  ///< a range, parts of which have memory: other processes cannot open it
+    bool is_pieces = false;     ///< bytes within pieces that lie side by side (`backend::MemoryOrigin`)
+    bool is_block = false;      ///< of these, a block of an expandable segment, whose bounds may change later
+    bool is_of_graphs = false;  ///< a block of a graph pool, which replays use even if it is freed
+
+    [[nodiscard]] bool contains(const std::byte* first, std::size_t count) const noexcept {
+      if (first < address || count > bytes) return false;
+      return static_cast<std::size_t>(first - address) <= bytes - count;
+    }
   };
   /// Returns the block in use that contains `address`; an extent without an address if nobody uses that
   /// memory; nothing if the address is not this allocator's.
   [[nodiscard]] std::optional<Extent> block_around(const void* address);
-  /// Returns the segment of the block in use that contains `address`; an extent without an address if there
-  /// is none.
+  /// Returns the segment of the block in use that contains `address`, or that block itself if the segment is
+  /// expandable; an extent without an address if there is none.
   [[nodiscard]] Extent segment_of(const void* address);
   /// Adds an observer, which is asked until it is removed.
   void add_observer(SegmentObserver& observer);
@@ -185,8 +198,10 @@ class alignas(cache_line_bytes) CachingAllocator {
   [[nodiscard]] bool add_range(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
   /// Maps memory to the pages of a gap; returns false if the device has not enough.
   [[nodiscard]] bool map(const BlockPool::Gap& gap, std::size_t page);
-  /// Unmaps the memory of holes, and releases ranges that have none left.
+  /// Unmaps the memory of holes, and releases ranges that have none left. Waits for observers for a while.
   void unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
+  /// Announces to observers that holes are to be unmapped, and waits for a while until nobody holds them.
+  void await_closes(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
   /// Frees what observers no longer hold, and waits for them for a while.
   void free_held(GrowthLock& growth) noexcept;
   /// Frees what observers no longer hold, without waiting; returns true if one of them will hold memory only

@@ -158,6 +158,24 @@ void CachingAllocator::free_held(GrowthLock& growth) noexcept {
   }
 }
 
+void CachingAllocator::await_closes(GrowthLock& growth, const std::vector<Block*>& holes) noexcept {
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    auto hold = SegmentObserver::Hold::none;
+    for (const Block* const hole : holes) {
+      for (SegmentObserver* const observer : observers_)
+        hold = std::max(hold, observer->will_unmap({hole->address, hole->bytes}));
+    }
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    const auto longest = hold == SegmentObserver::Hold::passing ? patience : short_patience;
+    if (hold == SegmentObserver::Hold::none || waited > longest) return;
+    growth.let_go([this] {
+      backend_.wait_elsewhere();
+      std::this_thread::sleep_for(asks_every);
+    });
+  }
+}
+
 bool CachingAllocator::free_let_go(GrowthLock& growth) noexcept {
   bool is_one_passing = false;
   for (std::size_t i = 0; i < held_.size();) {
@@ -259,7 +277,7 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
       held_.push_back({.memory = {segment.address, segment.bytes}, .pool = may_serve(segment)});
       removed_bytes += segment.bytes;
     }
-    // Pages that work may still use stay; nobody else can have the others open.
+    // Pages that work may still use stay.
     if (!failure && removed_bytes < bytes)
       holes = pool_->empty_pages_cached_before(moment, bytes - removed_bytes, captured);
   }

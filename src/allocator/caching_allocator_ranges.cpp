@@ -67,6 +67,7 @@ bool CachingAllocator::map(const BlockPool::Gap& gap, std::size_t page) {
 
 void CachingAllocator::unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept {
   if (holes.empty()) return;
+  await_closes(growth, holes);
   // Nobody else changes a hole that is not closed.
   growth.let_go_to_return([&] {
     for (const Block* const hole : holes) backend_.unmap_pages(device_, hole->address, hole->bytes);

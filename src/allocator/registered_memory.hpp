@@ -9,20 +9,29 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tutti {
 
-/// Memory that a device has allocated as one.
+/// Memory that a device has allocated as one, or bytes within pieces that lie side by side
+/// (`backend::MemoryOrigin`).
 struct DeviceAllocation {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
   int device = -1;
+  bool is_pieces = false;
   friend bool operator==(const DeviceAllocation&, const DeviceAllocation&) = default;
 };
-/// Returns the allocation that contains the address, as the driver knows it; nothing if that is not in an
+/// Returns the allocation that contains the address, as the driver knows it; of memory by pieces, as many of
+/// the `bytes` from the address on as pieces of one device have. Nothing if the address is not in an
 /// allocation of a device.
-[[nodiscard]] std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, void* address);
+[[nodiscard]] std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, void* address,
+                                                                std::size_t bytes);
+
+/// Returns why other processes cannot open the device memory at the address, whoever has allocated it; empty
+/// if they may be able to.
+[[nodiscard]] std::string reason_not_to_share(backend::Backend& backend, const void* address);
 
 /// Lists the device memory that the program has allocated itself and registered (`register_memory`). Other
 /// processes may open the allocations around it as they open segments of the caching allocators. Thread-safe.
@@ -39,11 +48,11 @@ class RegisteredMemory {
                                                     const DeviceAllocation& allocation);
   enum class IfHeld : std::uint8_t { keep, drop };
   /// Removes the range that begins there. If it is the last one in its allocation, waits until nobody has
-  /// that open. Returns false if somebody does not close it for a second; the range is kept then, or dropped
-  /// nevertheless.
+  /// that open, or, of memory by pieces, until no work of this process uses it. Returns false if somebody
+  /// does not close it for a second; the range is kept then, or dropped nevertheless.
   [[nodiscard]] bool remove(const std::byte* begin, IfHeld if_held);
-  /// Returns the allocation of the device around the address, if a range of it is registered; an empty extent
-  /// otherwise.
+  /// Returns the allocation of the device around the address, if a range of it is registered, and of memory
+  /// by pieces that range; an empty extent otherwise.
   [[nodiscard]] CachingAllocator::Extent allocation_of(int device, const void* address);
   /// Returns the number of ranges.
   [[nodiscard]] std::size_t count();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/allocators.hpp"
+#include "backend/shared_pieces.hpp"
 #include "base/fork_mark.hpp"
 #include "device/runtime.hpp"
 #include "settings/log.hpp"
@@ -8,6 +9,8 @@
 
 #include <exception>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,7 +23,10 @@ class RegisteredRange {
   RegisteredRange(Runtime& runtime, std::byte* begin, std::size_t bytes, const DeviceAllocation& allocation)
       : runtime_(runtime), begin_(begin), bytes_(bytes), allocation_(allocation) {
     const std::optional<const std::byte*> other = registered().add(begin, bytes, allocation);
-    if (!other) return;
+    if (!other) {
+      let_peers_use();
+      return;
+    }
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("register_memory: {} bytes from {} overlap the registration that begins at {}, "
                             "expected memory that is not registered",
@@ -28,7 +34,9 @@ class RegisteredRange {
   }
   RegisteredRange(const RegisteredRange&) = delete;
   RegisteredRange& operator=(const RegisteredRange&) = delete;
-  ~RegisteredRange() = default;
+  ~RegisteredRange() {
+    if (allocation_.is_pieces && !is_in_child()) runtime_.backend().disown_pieces(allocation_.device, begin_);
+  }
 
   [[nodiscard]] std::byte* begin() const noexcept { return begin_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -47,7 +55,7 @@ class RegisteredRange {
   }
   /// Throws Error(invalid_argument) if the memory has been freed.
   void require_allocated() const {
-    if (allocation_around(runtime_.backend(), begin_) == allocation_) return;
+    if (allocation_around(runtime_.backend(), begin_, bytes_) == allocation_) return;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("MemoryRegistration: the memory at {} of device {} was freed while it was "
                             "registered, expected it to be released first",
@@ -55,6 +63,16 @@ class RegisteredRange {
   }
 
  private:
+  /// Gives this process's other devices access to memory by pieces, which they do not get with the rest.
+  void let_peers_use() {
+    if (!allocation_.is_pieces) return;
+    try {
+      runtime_.backend().adopt_pieces(allocation_.device, begin_, bytes_);
+    } catch (...) {
+      static_cast<void>(registered().remove(begin_, RegisteredMemory::IfHeld::drop));
+      throw;
+    }
+  }
   [[nodiscard]] RegisteredMemory& registered() const { return runtime_.part<Allocators>().registered(); }
 
   Runtime& runtime_;
@@ -68,7 +86,7 @@ namespace {
 
 /// Returns the device's allocation that contains the whole range.
 DeviceAllocation allocation_with(Runtime& runtime, std::byte* begin, std::size_t bytes) {
-  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), begin);
+  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), begin, bytes);
   if (!found) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -84,16 +102,25 @@ DeviceAllocation allocation_with(Runtime& runtime, std::byte* begin, std::size_t
   return *found;
 }
 
-/// Throws Error(unsupported) unless other processes can open the allocation.
-void require_shareable(Runtime& runtime, const DeviceAllocation& allocation) {
+/// Throws Error(unsupported) unless other processes can open the memory.
+void require_shareable(Runtime& runtime, std::byte* begin, const DeviceAllocation& allocation) {
+  backend::Backend& backend = runtime.backend();
+  const auto refuse = [](std::string_view reason) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("register_memory: pointer is in memory that other processes cannot open, expected "
+                    "memory as cudaMalloc or cuMemCreate gives it: {}",
+                    reason));
+  };
+  if (const std::string reason = reason_not_to_share(backend, begin); !reason.empty()) refuse(reason);
   try {
-    static_cast<void>(
-        runtime.backend().share_device_memory(allocation.device, allocation.address, Audience::anyone));
+    if (allocation.is_pieces) {
+      static_cast<void>(backend.share_pieces(allocation.device, begin, allocation.bytes, Audience::anyone));
+    } else {
+      static_cast<void>(backend.share_device_memory(allocation.device, allocation.address, Audience::anyone));
+    }
   } catch (const Error& error) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("register_memory: pointer is in an allocation that others cannot open, expected "
-                            "memory as cudaMalloc gives it: {}",
-                            error.what()));
+    refuse(error.what());
   }
 }
 
@@ -154,7 +181,7 @@ MemoryRegistration register_memory(void* pointer, std::size_t bytes) {
                 fmt::format("register_memory: pointer is {}, tutti's own memory, which needs no registration",
                             pointer));
   }
-  require_shareable(runtime, allocation);
+  require_shareable(runtime, begin, allocation);
   return MemoryRegistration(std::make_unique<RegisteredRange>(runtime, begin, bytes, allocation));
 }
 

@@ -52,18 +52,14 @@ std::array<char, longest_bus_id> bus_id_of(backend::Backend& backend, int device
   return result;
 }
 
-/// Returns the device's whole allocation that contains `tensor`.
+/// Returns the device's whole allocation that contains `tensor`, or the tensor's own bytes if they are in
+/// pieces.
 DeviceAllocation allocation_of(Runtime& runtime, const Tensor& tensor) {
   const int device = tensor.device().index();
+  const std::size_t bytes = tensor.layout()->span_bytes();
   const CachingAllocator::Extent segment = runtime.part<Allocators>().of(device).segment_of(tensor.data());
-  if (segment.is_expandable) {
-    throw Error(
-        ErrorCode::unsupported,
-        "SharedTensor: tensor is in an expandable segment, which other processes cannot open, expected "
-        "TUTTI_ALLOC_CONF without expandable_segments:True");
-  }
-  if (segment.address != nullptr) return {segment.address, segment.bytes, device};
-  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), tensor.data());
+  if (segment.address != nullptr && !segment.is_pieces) return {segment.address, segment.bytes, device};
+  const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), tensor.data(), bytes);
   if (!found || found->device != device) {
     throw Error(
         ErrorCode::unsupported,
@@ -203,8 +199,9 @@ void require_inside(Runtime& runtime, const SharedTensorWords& words, const Layo
         fmt::format("names device {}, and its memory belongs to {}", device,
                     info.kind == backend::MemoryKind::device ? to_string(Device(info.device)) : "the host"));
   }
-  // A driver that does not tell what is open leaves what the handle says.
-  const bool is_told = info.base != nullptr && info.bytes != 0;
+  // A driver that does not tell what is open, or tells of the first piece, leaves what the handle says.
+  const bool is_told = info.base != nullptr && info.bytes != 0 &&
+                       runtime.backend().origin_of(address) != backend::MemoryOrigin::piece;
   const std::uint64_t open =
       is_told ? static_cast<std::uint64_t>(info.base + info.bytes - address) : words.bytes;
   const std::size_t needed = layout.span_bytes();
@@ -281,7 +278,7 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   words.is_read_only = tensor.is_read_only() ? 1 : 0;
   words.device = device;
   words.bus_id = bus_id_of(runtime.backend(), device);
-  words.allocation = runtime.backend().share_device_memory(device, allocation.address, Audience::same_user);
+  words.allocation = share(runtime, allocation);
   words.offset = static_cast<std::uint64_t>(static_cast<std::byte*>(tensor.data()) - allocation.address);
   words.bytes = allocation.bytes;
   words.dtype =
@@ -294,6 +291,15 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   handle_.resize(sizeof words);
   seal(words, handle_);
   runtime.part<Streams>().synchronize(current_stream_ref(runtime, device));
+}
+
+backend::MemoryHandle SharedTensorState::share(Runtime& runtime, const DeviceAllocation& allocation) {
+  backend::Backend& backend = runtime.backend();
+  if (!allocation.is_pieces)
+    return backend.share_device_memory(allocation.device, allocation.address, Audience::same_user);
+  pieces_ =
+      backend.share_pieces(allocation.device, allocation.address, allocation.bytes, Audience::same_user);
+  return pieces_->handle();
 }
 
 void SharedTensorState::withdraw() noexcept {

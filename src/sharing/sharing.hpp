@@ -2,6 +2,8 @@
 #pragma once
 
 #include "allocator/allocators.hpp"
+#include "allocator/registered_memory.hpp"
+#include "backend/shared_pieces.hpp"
 #include "base/fork_mark.hpp"
 #include "device/runtime_part.hpp"
 #include "os/descriptor.hpp"
@@ -40,7 +42,11 @@ class SharedTensorState {
 
  private:
   const ForkMark fork_mark_;
+  /// Returns the handle by which others open the memory.
+  [[nodiscard]] backend::MemoryHandle share(Runtime& runtime, const DeviceAllocation& allocation);
+
   Tensor tensor_;
+  std::unique_ptr<backend::SharedPieces> pieces_;  ///< none if the memory is a block
   SharedMemory control_;
   Descriptor lock_;
   std::vector<std::byte> handle_;

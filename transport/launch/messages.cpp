@@ -87,14 +87,14 @@ void MessageLauncher::invite(std::uint64_t number, std::span<LinkTransfer> trans
   for (const LinkTransfer& transfer : transfers) {
     if (is_invited(transfer)) {
       registrations->prepare_invitation(number, transfer.half.member - team_.membership().first_local(),
-                                        transfer.address);
+                                        {transfer.address, transfer.bytes});
     }
   }
   const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_senders;
   for (LinkTransfer& transfer : transfers) {
     if (is_invited(transfer)) {
-      transfer.invited_to =
-          registrations->invite(number == 0, transfer.address, transfer.half.peer, deadline);
+      transfer.invited_to = registrations->invite(number == 0, {transfer.address, transfer.bytes},
+                                                  transfer.half.peer, deadline);
     }
   }
 }

@@ -187,6 +187,28 @@ bool hands_on(const RoundPart& sums, const RoundPart& part) {
       });
 }
 
+/// Returns the bytes of each buffer up to the last that the work uses.
+std::vector<std::uint64_t> reaches_of(const TeamWork& work) {
+  std::vector<std::uint64_t> reaches(work.homes.size());
+  const auto add = [&](Place place, std::uint64_t bytes) {
+    if (place.buffer >= reaches.size()) return;
+    reaches[place.buffer] = std::max(reaches[place.buffer], place.offset + bytes);
+  };
+  for (const TeamWork::Stage& stage : work.stages) {
+    for (const Flow& flow : stage.flows) {
+      const std::uint64_t rows_before = flow.rows - 1;
+      add(flow.source, rows_before * flow.source_pitch + flow.row_bytes);
+      for (const Place target : work.places_of(flow.targets))
+        add(target, rows_before * flow.target_pitch + flow.row_bytes);
+    }
+    for (const Reduction& reduction : stage.reductions) {
+      for (const Place input : work.places_of(reduction.inputs)) add(input, reduction.bytes());
+      for (const Place output : work.places_of(reduction.outputs)) add(output, reduction.bytes());
+    }
+  }
+  return reaches;
+}
+
 /// Numbers each local member's parts.
 RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protocol protocol,
                  std::size_t members, std::size_t first_local, std::size_t local_count) {
@@ -197,6 +219,7 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
   plan.member_count = members;
   plan.first_local = first_local;
   plan.round_count = static_cast<std::uint32_t>(rounds.size());
+  if (protocol == Protocol::direct) plan.reaches = reaches_of(work);
   for (std::size_t member = first_local; member < first_local + local_count; ++member) {
     std::vector<RoundPart>& parts = plan.parts.emplace_back();
     // Before its first part a member says nothing, perhaps not even that it has finished the two rounds

@@ -164,9 +164,9 @@ bool RoundLauncher::may_expose(const RoundPlan& plan, std::span<std::byte* const
     for (const BufferId buffer : plan.exposed[member]) {
       const std::byte* const address = addresses[buffer];
       if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
-      if (address >= segment.address && address < segment.address + segment.bytes) continue;
+      if (segment.contains(address, plan.reaches[buffer])) continue;
       segment = allocators.memory_around(device, address);
-      if (segment.address == nullptr) return false;
+      if (segment.address == nullptr || !segment.contains(address, plan.reaches[buffer])) return false;
     }
   }
   return true;

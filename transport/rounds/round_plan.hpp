@@ -90,6 +90,8 @@ struct RoundPlan {
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
   /// The buffers that each local member exposes in some round, each once.
   std::vector<std::vector<BufferId>> exposed;
+  /// The bytes of each of the work's buffers up to the last that is used; empty if nothing is exposed.
+  std::vector<std::uint64_t> reaches;
 
   /// Returns the memory that the plan takes, approximately.
   [[nodiscard]] std::size_t bytes() const noexcept;

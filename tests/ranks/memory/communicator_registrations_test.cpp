@@ -347,6 +347,34 @@ TEST(RegistrationsOfACommunicator, ListsOfAnyLength) {
   });
 }
 
+/// Also in expandable segments, whose blocks get other bounds, and whose memory comes and goes.
+TEST(RegistrationsOfACommunicator, BlocksOfChangingSizes) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    for (int round = 0; round < 12; ++round) {
+      SCOPED_TRACE(round);
+      const std::int64_t elements = 1'200'000 + 700'000 * (round * 5 % 4);
+      for (const std::int64_t part : {1, 3, 2}) {  // freed while calls that use them are under way
+        const Tensor passing = zeros({elements / part}, {.dtype = DType::int32, .device = device});
+        communicator.all_reduce({passing}, {passing});
+        EXPECT_EQ(communicator.last_plan().algorithm.find("stand-ins"), std::string::npos);
+      }
+      const Tensor before = numbers(device, round + device, elements);
+      const Tensor after = numbers(device, round, elements / 2 + 1'000'000);
+      for (const Tensor& tensor : {before, after}) {
+        communicator.all_reduce({tensor}, {tensor});
+        const std::string algorithm = communicator.last_plan().algorithm;
+        EXPECT_NE(algorithm.find("direct"), std::string::npos) << algorithm;
+        EXPECT_EQ(algorithm.find("stand-ins"), std::string::npos) << algorithm;
+      }
+      EXPECT_TRUE(holds(before, 2 * round + 1));
+      EXPECT_TRUE(holds(after, 2 * round));
+      if (round % 4 == 3) empty_cache();
+    }
+  });
+}
+
 TEST(RegistrationsOfACommunicator, ARankThatCannotOpenMemoryEndsAll) {
   expect_all_right(3, [](Exchange& exchange) {
     const int device = exchange.rank();

@@ -27,7 +27,7 @@ class AloneRank {
     view.version = rank_.version(entry);
   }
   void expose(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
-    EXPECT_TRUE((*rank_).add(sequence, 0, address_of(tensor), false));
+    EXPECT_TRUE((*rank_).add(sequence, 0, {address_of(tensor), tensor.nbytes()}, false));
     EXPECT_EQ(rank_.version(expected_entry) % 2, 1U);
     follow(expected_entry);
     (*rank_).wait(sequence);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/registered_memory.hpp"
 
+#include "base/rounding.hpp"
 #include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
@@ -14,10 +15,13 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,13 +45,14 @@ using test::refuses;
 /// Large enough to be read where they lie: of int32, more than 4 MiB.
 constexpr std::int64_t count = 1'200'000;
 
+/// The two ways in which a program gets memory of a device.
+enum class Origin : std::uint8_t { block, pieces };
+
 /// A device's memory as a program gets it without tutti.
 class OwnMemory {
  public:
-  explicit OwnMemory(int device, std::int64_t elements = count)
-      : device_(device),
-        elements_(elements),
-        address_(Runtime::get().backend().allocate_device(device, bytes())) {}
+  explicit OwnMemory(int device, Origin origin = Origin::block, std::int64_t elements = count)
+      : device_(device), elements_(elements), address_(allocate(origin)) {}
   OwnMemory(const OwnMemory&) = delete;
   OwnMemory& operator=(const OwnMemory&) = delete;
   ~OwnMemory() { free(); }
@@ -56,8 +61,9 @@ class OwnMemory {
     return static_cast<std::size_t>(elements_) * sizeof(std::int32_t);
   }
   [[nodiscard]] std::byte* address() const { return static_cast<std::byte*>(address_); }
-  [[nodiscard]] Tensor tensor() const {
-    return from_blob(address_, {elements_}, {.dtype = DType::int32, .device = Device(device_)});
+  [[nodiscard]] Tensor tensor() const { return tensor(0, elements_); }
+  [[nodiscard]] Tensor tensor(std::size_t offset, std::int64_t elements) const {
+    return from_blob(address() + offset, {elements}, {.dtype = DType::int32, .device = Device(device_)});
   }
   [[nodiscard]] Tensor full_of(int value) const {
     Tensor tensor = this->tensor();
@@ -66,17 +72,42 @@ class OwnMemory {
   }
   [[nodiscard]] MemoryRegistration registered() const { return register_memory(address_, bytes()); }
   void free() {
-    if (void* const freed = std::exchange(address_, nullptr)) {
-      synchronize(device_);
-      Runtime::get().backend().free_device(device_, freed);
-    }
+    void* const freed = std::exchange(address_, nullptr);
+    if (freed == nullptr) return;
+    synchronize(device_);
+    if (range_ == nullptr) return backend().free_device(device_, freed);
+    for (std::size_t at = 0; at < range_bytes_; at += page_)
+      backend().unmap_pages(device_, range_ + at, page_);
+    backend().release_addresses(device_, std::exchange(range_, nullptr), range_bytes_);
   }
 
  private:
+  static constexpr std::size_t before = 4096;  ///< bytes of the first piece that are not used
+
+  [[nodiscard]] static backend::Backend& backend() { return Runtime::get().backend(); }
+  [[nodiscard]] void* allocate(Origin origin) {
+    if (origin == Origin::block) return backend().allocate_device(device_, bytes());
+    page_ = backend().page_bytes(device_);
+    range_bytes_ = round_up(before + bytes(), page_);
+    range_ = static_cast<std::byte*>(backend().reserve_addresses(device_, range_bytes_));
+    for (std::size_t at = 0; at < range_bytes_; at += page_)
+      EXPECT_TRUE(backend().map_pages(device_, range_ + at, page_));
+    return range_ + before;
+  }
+
   int device_;
   std::int64_t elements_;
+  std::size_t page_ = 0;
+  std::size_t range_bytes_ = 0;
+  std::byte* range_ = nullptr;  ///< of memory by pieces
   void* address_;
 };
+
+class RegisteredMemory : public testing::TestWithParam<Origin> {};
+INSTANTIATE_TEST_SUITE_P(Origins, RegisteredMemory, testing::Values(Origin::block, Origin::pieces),
+                         [](const auto& tested) {
+                           return tested.param == Origin::block ? "Block" : "Pieces";
+                         });
 
 [[nodiscard]] int device_of(const Exchange& exchange) {
   return exchange.rank() % device_count();
@@ -100,11 +131,11 @@ void expect_sum(Communicator& communicator, const OwnMemory& own, int rank, int 
   EXPECT_TRUE(holds(mine, sum));
 }
 
-TEST(RegisteredMemory, IsUsedInPlace) {
-  expect_all_right(2, [](Exchange& exchange) {
+TEST_P(RegisteredMemory, IsUsedInPlace) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
-    const OwnMemory own(device_of(exchange));
-    const OwnMemory sums(device_of(exchange));
+    const OwnMemory own(device_of(exchange), origin);
+    const OwnMemory sums(device_of(exchange), origin);
     const MemoryRegistration registration = own.registered();
     const MemoryRegistration registration_of_sums = sums.registered();
     EXPECT_EQ(registration.data(), own.address());
@@ -124,10 +155,10 @@ TEST(RegisteredMemory, IsUsedInPlace) {
   });
 }
 
-TEST(RegisteredMemory, GoesWithMemoryThatIsNot) {
-  expect_all_right(2, [](Exchange& exchange) {
+TEST_P(RegisteredMemory, GoesWithMemoryThatIsNot) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
-    const OwnMemory own(device_of(exchange));
+    const OwnMemory own(device_of(exchange), origin);
     MemoryRegistration registration;
     EXPECT_FALSE(registration);
     if (rank == 0) registration = own.registered();
@@ -139,10 +170,10 @@ TEST(RegisteredMemory, GoesWithMemoryThatIsNot) {
   });
 }
 
-TEST(RegisteredMemory, SentAndReceived) {
-  expect_all_right(2, [](Exchange& exchange) {
+TEST_P(RegisteredMemory, SentAndReceived) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
-    const OwnMemory own(device_of(exchange));
+    const OwnMemory own(device_of(exchange), origin);
     const MemoryRegistration registration = own.registered();
     Communicator communicator = make(exchange);
     for (int round = 0; round < 4; ++round) {
@@ -157,10 +188,10 @@ TEST(RegisteredMemory, SentAndReceived) {
   });
 }
 
-TEST(RegisteredMemory, ServesPersistentCalls) {
-  expect_all_right(2, [](Exchange& exchange) {
+TEST_P(RegisteredMemory, ServesPersistentCalls) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
-    const OwnMemory own(device_of(exchange));
+    const OwnMemory own(device_of(exchange), origin);
     const MemoryRegistration registration = own.registered();
     {
       Communicator communicator = make(exchange);
@@ -175,13 +206,13 @@ TEST(RegisteredMemory, ServesPersistentCalls) {
   });
 }
 
-TEST(RegisteredMemory, MayBeFreedOnceItIsReleased) {
-  expect_all_right(2, [](Exchange& exchange) {
+TEST_P(RegisteredMemory, MayBeFreedOnceItIsReleased) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
     Communicator communicator = make(exchange);
     for (int round = 0; round < 4; ++round) {
       // Rounds have sizes of their own, whose addresses may come again.
-      OwnMemory own(device_of(exchange), count + 4096 * (round % 2));
+      OwnMemory own(device_of(exchange), origin, count + 4096 * (round % 2));
       MemoryRegistration registration = own.registered();
       const Tensor mine = own.full_of(rank + round);
       communicator.all_reduce({mine}, {mine});
@@ -198,7 +229,7 @@ TEST(RegisteredMemory, MayBeFreedOnceItIsReleased) {
   });
 }
 
-TEST(RegisteredMemory, IsReleasedAfterPersistentCallsAreGone) {
+TEST(RegisteredBlocks, IsReleasedAfterPersistentCallsAreGone) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
     const OwnMemory own(device_of(exchange));
@@ -220,7 +251,7 @@ TEST(RegisteredMemory, IsReleasedAfterPersistentCallsAreGone) {
   });
 }
 
-TEST(RegisteredMemory, IsNotReleasedWhileAnotherWaitsInACall) {
+TEST(RegisteredBlocks, IsNotReleasedWhileAnotherWaitsInACall) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
     const OwnMemory own(device_of(exchange));
@@ -243,10 +274,36 @@ TEST(RegisteredMemory, IsNotReleasedWhileAnotherWaitsInACall) {
   });
 }
 
-TEST(RegisteredMemory, IsReleasedAfterTheDeathOfARank) {
-  Ranks ranks(3, [](Exchange& exchange) {
+TEST(RegisteredPieces, AreReleasedWhileAnotherWaitsInACall) {
+  expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
-    const OwnMemory own(device_of(exchange));
+    OwnMemory own(device_of(exchange), Origin::pieces);
+    MemoryRegistration registration = own.registered();
+    Communicator communicator = make(exchange);
+    expect_sum(communicator, own, rank, 1);
+    const Tensor small = zeros({4}, {.dtype = DType::int32, .device = device_of(exchange)});
+    if (rank == 1) communicator.all_reduce({small}, {small});
+    transport::team::synchronize(exchange);
+    if (rank == 0) {
+      registration.release();
+      own.free();
+      communicator.all_reduce({small}, {small});
+    }
+    EXPECT_TRUE(holds(small, 0));
+    // The same addresses may come again.
+    const OwnMemory another(device_of(exchange), Origin::pieces);
+    const MemoryRegistration of_another = another.registered();
+    expect_sum(communicator, another, rank, 1);
+    EXPECT_TRUE(is_in_place(communicator));
+    synchronize(device_of(exchange));
+    transport::team::synchronize(exchange);
+  });
+}
+
+TEST_P(RegisteredMemory, IsReleasedAfterTheDeathOfARank) {
+  Ranks ranks(3, [origin = GetParam()](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const OwnMemory own(device_of(exchange), origin);
     MemoryRegistration registration = own.registered();
     {
       Communicator communicator = make(exchange);
@@ -261,11 +318,78 @@ TEST(RegisteredMemory, IsReleasedAfterTheDeathOfARank) {
   EXPECT_EQ(ranks.wait(), (std::vector{all_right, all_right, killed}));
 }
 
-TEST(RegisteredMemory, ServesOneProcess) {
-  expect_all_right(1, [](Exchange&) {
+TEST_P(RegisteredMemory, PartsAreUsedInPlaceByThemselves) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const OwnMemory own(device_of(exchange), origin, 2 * count);
+    const std::size_t half = own.bytes() / 2;
+    MemoryRegistration first = register_memory(own.address(), half);
+    const MemoryRegistration second = register_memory(own.address() + half, half);
+    {
+      Communicator communicator = make(exchange);
+      for (const std::size_t offset : {std::size_t{0}, half}) {
+        const Tensor mine = own.tensor(offset, count);
+        mine.fill_(rank + static_cast<int>(offset / half));
+        communicator.all_reduce({mine}, {mine});
+        EXPECT_TRUE(is_in_place(communicator));
+        EXPECT_TRUE(holds(mine, offset == 0 ? 1 : 3));
+      }
+      // Across both: of a block, others have all open; of pieces, only what is registered.
+      const Tensor across = own.tensor(half / 2 / 512 * 512, count);
+      across.fill_(rank);
+      communicator.all_reduce({across}, {across});
+      EXPECT_EQ(is_in_place(communicator), origin == Origin::block);
+      EXPECT_TRUE(holds(across, 1));
+      transport::team::synchronize(exchange);
+      first.release();
+      transport::team::synchronize(exchange);
+      const Tensor kept = own.tensor(half, count);
+      kept.fill_(rank);
+      communicator.all_reduce({kept}, {kept});
+      EXPECT_TRUE(is_in_place(communicator));
+      EXPECT_TRUE(holds(kept, 1));
+    }
+  });
+}
+
+/// Registrations come and go at random on each rank, and calls use what is there.
+TEST_P(RegisteredMemory, ComesAndGoesAtRandom) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
+    const int rank = exchange.rank();
+    std::mt19937 random(17 + static_cast<unsigned>(rank));
+    std::mt19937 choices(5);  // the same on all ranks
+    Communicator communicator = make(exchange);
+    constexpr std::size_t memories = 3;
+    std::array<std::unique_ptr<OwnMemory>, memories> own;
+    std::array<MemoryRegistration, memories> registrations;
+    for (int round = 0; round < 25; ++round) {
+      for (std::size_t i = 0; i < memories; ++i) {
+        if (random() % 3 != 0) continue;
+        registrations[i].release();
+        if (random() % 2 == 0) own[i].reset();
+        if (own[i] == nullptr) own[i] = std::make_unique<OwnMemory>(device_of(exchange), origin);
+        if (random() % 2 == 0) registrations[i] = own[i]->registered();
+      }
+      transport::team::synchronize(exchange);
+      for (int call = 0; call < 3; ++call) {
+        const std::size_t used = choices() % memories;
+        if (own[used] == nullptr) own[used] = std::make_unique<OwnMemory>(device_of(exchange), origin);
+        expect_sum(communicator, *own[used], rank, 1);
+        EXPECT_EQ(is_in_place(communicator), static_cast<bool>(registrations[used]));
+      }
+      synchronize(device_of(exchange));
+      transport::team::synchronize(exchange);
+    }
+    for (MemoryRegistration& registration : registrations) registration.release();
+    transport::team::synchronize(exchange);
+  });
+}
+
+TEST_P(RegisteredMemory, ServesOneProcess) {
+  expect_all_right(1, [origin = GetParam()](Exchange&) {
     if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-    const OwnMemory first(0);
-    const OwnMemory second(1);
+    const OwnMemory first(0, origin);
+    const OwnMemory second(1, origin);
     const Tensor theirs = zeros({count}, {.dtype = DType::int32, .device = 1});
     broadcast(full({count}, 1, {.dtype = DType::int32, .device = 0}), {theirs});
     const std::string wanted = last_plan().algorithm;
@@ -278,9 +402,9 @@ TEST(RegisteredMemory, ServesOneProcess) {
   });
 }
 
-TEST(RegisteredMemory, RefusesWhatCannotBeRegistered) {
-  expect_all_right(1, [](Exchange&) {
-    const OwnMemory own(0);
+TEST_P(RegisteredMemory, RefusesWhatCannotBeRegistered) {
+  expect_all_right(1, [origin = GetParam()](Exchange&) {
+    const OwnMemory own(0, origin);
     const auto refused = [](void* pointer, std::size_t bytes, const char* what) {
       return refuses([&] { static_cast<void>(register_memory(pointer, bytes)); }, ErrorCode::invalid_argument,
                      {"register_memory", what});
@@ -307,10 +431,10 @@ TEST(RegisteredMemory, RefusesWhatCannotBeRegistered) {
   });
 }
 
-TEST(RegisteredMemory, RangesOfAnAllocationEndInAnyOrderAndAtOnce) {
-  expect_all_right(1, [](Exchange&) {
+TEST_P(RegisteredMemory, RangesOfAnAllocationEndInAnyOrderAndAtOnce) {
+  expect_all_right(1, [origin = GetParam()](Exchange&) {
     constexpr std::size_t length = 4096;
-    const OwnMemory own(0);
+    const OwnMemory own(0, origin);
     for (int round = 0; round < 200; ++round) {
       std::vector<std::thread> threads;
       for (std::size_t i = 0; i < 4; ++i) {
@@ -325,10 +449,10 @@ TEST(RegisteredMemory, RangesOfAnAllocationEndInAnyOrderAndAtOnce) {
   });
 }
 
-TEST(RegisteredMemory, TellsThatItWasFreedTooEarly) {
-  expect_all_right(1, [](Exchange&) {
+TEST_P(RegisteredMemory, TellsThatItWasFreedTooEarly) {
+  expect_all_right(1, [origin = GetParam()](Exchange&) {
     if (!test::on_virtual_devices()) GTEST_SKIP() << "CUDA says nothing sure of freed memory";
-    OwnMemory own(0);
+    OwnMemory own(0, origin);
     MemoryRegistration registration = own.registered();
     own.free();
     EXPECT_TRUE(refuses([&] { registration.release(); }, ErrorCode::invalid_argument,

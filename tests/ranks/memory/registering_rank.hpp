@@ -82,7 +82,7 @@ class Rank {
   void end_team() { components_.abort.set(ErrorCode::aborted, "the team is over"); }
   /// Exposes a tensor as a call does.
   bool expose(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
-    const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
+    const bool is_added = registrations_.add(sequence, 0, {address_of(tensor), tensor.nbytes()}, is_captured);
     registrations_.wait(sequence);
     return is_added;
   }

@@ -214,7 +214,7 @@ TEST(Registrations, RefuseWhatCannotBeGiven) {
       backend::Backend& backend = Runtime::get().backend();
       auto* const of_the_user = static_cast<std::byte*>(backend.allocate_device(0, 1 << 20));
       const auto refusal_of = [&](const std::byte* address) {
-        EXPECT_FALSE(registrations.add(1, 0, address, false));
+        EXPECT_FALSE(registrations.add(1, 0, {address, 16}, false));
         return registrations.refusal();
       };
       EXPECT_THAT(refusal_of(of_the_user), HasSubstr("neither tutti's nor registered"));
@@ -222,7 +222,7 @@ TEST(Registrations, RefuseWhatCannotBeGiven) {
       EXPECT_THAT(refusal_of(address_of(segment.first)), HasSubstr("injected"));
       EXPECT_EQ(pair.rank().used(), 0U);
       EXPECT_EQ(pair.rank().version(0), 0U);
-      EXPECT_TRUE(registrations.add(1, 0, address_of(segment.first) + 1, false))
+      EXPECT_TRUE(registrations.add(1, 0, {address_of(segment.first) + 1, 16}, false))
           << "processors read from anywhere";
       registrations.wait(1);
       EXPECT_EQ(registrations.find(of_the_user).seen_by(1), of_the_user);
@@ -287,7 +287,7 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
         EXPECT_LT(time_of([] { empty_cache(); }), at_once);
         EXPECT_EQ(free_memory(0), before);
         // Once the other has seen the next one, it has seen what became of this one.
-        EXPECT_TRUE((*pair.rank()).add(2, 0, address_of(later->first), false));
+        EXPECT_TRUE((*pair.rank()).add(2, 0, {address_of(later->first), 16}, false));
         const auto has_seen = [&](std::size_t entry) {
           return pair.rank().view_of_other(entry).version.load() == 1;
         };

@@ -106,7 +106,8 @@ void PeerSegments::open(const Case& segment) {
     const std::string_view reason = backend::Escaped::current().what;
     std::array<char, 256>& failure = table().failure;
     failure[reason.copy(failure.data(), failure.size() - 1)] = '\0';
-    log_warning(reason);
+    // What its owner has given up meanwhile, nobody waits for.
+    if (entry.version.load() == segment.version) log_warning(reason);
   }
   segment.view.address.store(reinterpret_cast<std::uintptr_t>(address));
   segment.view.version.store(segment.version);

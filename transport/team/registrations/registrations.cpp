@@ -21,6 +21,16 @@ namespace {
 
 constexpr std::uint64_t no_call = std::numeric_limits<std::uint64_t>::max();
 
+bool is_inside(std::span<const std::byte> memory, const std::byte* segment, std::size_t bytes) noexcept {
+  return memory.size() <= bytes && static_cast<std::size_t>(memory.data() - segment) <= bytes - memory.size();
+}
+
+/// Returns why memory that is neither tutti's nor registered cannot be exposed.
+std::string reason_of_foreign(backend::Backend& backend, const std::byte* address) {
+  std::string reason = reason_not_to_share(backend, address);
+  return reason.empty() ? "it is neither tutti's nor registered (register_memory)" : reason;
+}
+
 }  // namespace
 
 Registrations::Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
@@ -68,41 +78,70 @@ Registrations::Segments::iterator Registrations::refuse(std::string reason) {
   return segments_.end();
 }
 
-std::optional<Registrations::Segments::iterator> Registrations::segment_for(std::size_t local,
-                                                                            const std::byte* address) {
+std::optional<Registrations::Segments::iterator> Registrations::segment_for(
+    std::size_t local, std::span<const std::byte> memory) {
+  const std::byte* const address = memory.data();
   const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
-  if (const auto known = segment_of(address); known != segments_.end()) return known;
+  const auto known = segment_of(address);
+  const bool is_known = known != segments_.end() && is_inside(memory, known->first, known->second.bytes);
+  if (is_known && !known->second.is_block) return known;
   const int device = membership_.devices()[local];
   const CachingAllocator::Extent extent = runtime_.part<Allocators>().memory_around(device, address);
-  if (extent.address == nullptr) return refuse("it is neither tutti's nor registered (register_memory)");
+  if (extent.address == nullptr) return refuse(reason_of_foreign(runtime_.backend(), address));
+  if (!is_inside(memory, extent.address, extent.bytes))
+    return refuse("only a part of it is registered (register_memory)");
   if (extent.bytes >= backend::SourcePlace::most_bytes)
     return refuse(fmt::format("its segment has {} bytes", extent.bytes));
   if (membership_.rank_count() == 1) return std::nullopt;
-  if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
+  if (extent.is_block) {
+    // Only the block as it is now: the rest of what was one before may be unmapped at any time.
+    if (is_known && known->first == extent.address && known->second.bytes == extent.bytes) return known;
+    set_aside({extent.address, extent.bytes}, extent.is_of_graphs);
+    retire_outdated(
+        [this](const auto& segment) { return !segment.second.is_kept && !is_in_use(segment.second); });
+  }
   const std::optional<std::uint32_t> entry = entries_.unused();
-  if (!entry) {
+  // Blocks, of which there may be ever new ones, leave entries to the segments of stand-ins.
+  const std::size_t most = entries_.capacity() - (extent.is_block ? entries_.capacity() / 8 : 0);
+  if (!entry || *entry >= most) {
     return refuse(fmt::format("other ranks have {} segments open or not closed yet, and no more are possible",
                               entries_.capacity()));
   }
   retired_->forget(*entry);
+  // Ranks of one process use the memory where it is.
+  const bool is_shared_by_pieces = extent.is_pieces && !membership_.is_in_one_process();
   try {
-    backend::MemoryHandle handle;
-    if (!membership_.is_in_one_process())
-      handle = runtime_.backend().share_device_memory(device, extent.address, Audience::anyone);
-    entries_.open(*entry, handle, extent.address);
+    Segment segment{.bytes = extent.bytes,
+                    .is_pieces = is_shared_by_pieces,
+                    .is_block = extent.is_block,
+                    .entry = *entry};
+    open(*entry, device, extent, segment);
+    return segments_.emplace(extent.address, std::move(segment)).first;
   } catch (const Error& error) {
     log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());
   }
-  return segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
 }
 
-bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::byte* address,
+void Registrations::open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent,
+                         Segment& segment) {
+  backend::Backend& backend = runtime_.backend();
+  backend::MemoryHandle handle;
+  if (segment.is_pieces) {
+    segment.pieces = backend.share_pieces(device, extent.address, extent.bytes, Audience::anyone);
+    handle = segment.pieces->handle();
+  } else if (!membership_.is_in_one_process()) {
+    handle = backend.share_device_memory(device, extent.address, Audience::anyone);
+  }
+  entries_.open(entry, handle, extent.address);
+}
+
+bool Registrations::add(std::uint64_t sequence, std::size_t local, std::span<const std::byte> memory,
                         bool is_captured) {
   const std::lock_guard lock(mutex_);
-  const std::optional<Segments::iterator> found = segment_for(local, address);
+  const std::optional<Segments::iterator> found = segment_for(local, memory);
   if (!found) return true;
   if (*found == segments_.end()) return false;
   Segment& segment = (*found)->second;
@@ -112,9 +151,10 @@ bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::by
   return true;
 }
 
-void Registrations::prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address) {
+void Registrations::prepare_invitation(std::uint64_t batch, std::size_t local,
+                                       std::span<const std::byte> memory) {
   const std::lock_guard lock(mutex_);
-  const std::optional<Segments::iterator> found = segment_for(local, address);
+  const std::optional<Segments::iterator> found = segment_for(local, memory);
   if (!found || *found == segments_.end()) return;
   Segment& segment = (*found)->second;
   segment.last_use = std::max(segment.last_use, calls_.last());
@@ -123,8 +163,9 @@ void Registrations::prepare_invitation(std::uint64_t batch, std::size_t local, c
   trim(no_call);
 }
 
-std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size_t sender,
+std::byte* Registrations::invite(bool is_captured, std::span<std::byte> memory, std::size_t sender,
                                  std::chrono::steady_clock::time_point deadline) {
+  std::byte* const address = memory.data();
   std::span<RegistrationView> views;
   std::uint64_t version = 0;
   std::size_t offset = 0;
@@ -132,7 +173,7 @@ std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size
   {
     const std::lock_guard lock(mutex_);
     const auto found = segment_of(address);
-    if (found == segments_.end()) return nullptr;
+    if (found == segments_.end() || !is_inside(memory, found->first, found->second.bytes)) return nullptr;
     const std::uintptr_t alignment = alignment_of_exposed(runtime_.backend().kind());
     if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return nullptr;
     waits = !std::exchange(found->second.was_awaited, true) || is_captured;
@@ -168,8 +209,43 @@ void Registrations::trim(std::uint64_t sequence) {
 
 void Registrations::retire(Segments::iterator segment) noexcept {
   std::erase(added_, segment->first);
-  entries_.close(segment->second.entry);
-  retired_->add(segments_.extract(segment));
+  retire(segments_.extract(segment));
+}
+
+void Registrations::retire(Segments::node_type segment) noexcept {
+  entries_.close(segment.mapped().entry);
+  segment.mapped().pieces.reset();
+  retired_->add(std::move(segment));
+}
+
+void Registrations::set_aside(std::span<const std::byte> memory, bool may_be_replayed) noexcept {
+  auto segment = segments_.lower_bound(memory.data());
+  if (segment != segments_.begin() && overlaps(*std::prev(segment), memory)) --segment;
+  while (segment != segments_.end() && overlaps(*segment, memory)) {
+    std::erase(added_, segment->first);
+    segment->second.is_kept &= may_be_replayed;
+    outdated_.insert(segments_.extract(segment++));
+  }
+}
+
+template <class IsDue>
+void Registrations::retire_outdated(const IsDue& is_due) noexcept {
+  for (auto segment = outdated_.begin(); segment != outdated_.end();) {
+    const auto next = std::next(segment);
+    if (is_due(*segment)) retire(outdated_.extract(segment));
+    segment = next;
+  }
+}
+
+SegmentObserver::Hold Registrations::will_unmap(std::span<const std::byte> memory) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    set_aside(memory, false);
+    retire_outdated([memory](const auto& segment) { return overlaps(segment, memory); });
+  }
+  return retired_->hold_on(
+      memory, [this](std::size_t rank) { return entries_.tables().has_left(rank); },
+      [this](std::uint32_t entry) { return abort_.is_set() || entries_.is_held_for_long(entry); });
 }
 
 bool Registrations::stays_open() const {
@@ -203,7 +279,10 @@ std::optional<std::uint32_t> Registrations::entry_to_open(const std::byte* segme
 
 void Registrations::note_open(const std::byte* segment) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = segments_.find(segment); found != segments_.end()) found->second.is_open = true;
+  const auto found = segments_.find(segment);
+  if (found == segments_.end()) return;
+  found->second.is_open = true;
+  found->second.pieces.reset();
 }
 
 Registrations::Exposed Registrations::find(std::byte* address) {
@@ -263,7 +342,7 @@ SegmentObserver::Hold Registrations::let_go(const std::byte* address, bool insis
     if (const auto segment = segments_.find(address); segment != segments_.end()) {
       if (!insists) {
         if (is_in_use(segment->second)) return abort_.is_set() ? Hold::lasting : Hold::passing;
-        if (stays_open()) return Hold::lasting;
+        if (stays_open() && !segment->second.is_pieces) return Hold::lasting;
       }
       retire(segment);
     }
@@ -281,6 +360,7 @@ void Registrations::leave() noexcept {
   {
     const std::lock_guard lock(mutex_);
     while (!segments_.empty()) retire(segments_.begin());
+    retire_outdated([](const auto&) { return true; });
   }
   peers_.reset();
 }

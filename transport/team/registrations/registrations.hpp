@@ -19,9 +19,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,20 +58,20 @@ class Registrations final : public SegmentObserver {
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
 
-  /// Asks all others to open the segment of `address`, memory of a local member that a call exposes; `wait`
-  /// waits until they have. Returns false if it cannot be exposed: it is neither the allocator's nor
-  /// registered, is not aligned to 16 bytes on a GPU, or there is no room. If `is_captured`, graphs may use
-  /// it for as long as it is not freed.
-  [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
+  /// Asks all others to open the segment of `memory`, of a local member, that a call exposes; `wait` waits
+  /// until they have. Returns false if it cannot be exposed: it is neither the allocator's nor registered, is
+  /// not aligned to 16 bytes on a GPU, or there is no room. If `is_captured`, graphs may use it for as long
+  /// as it is not freed.
+  [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, std::span<const std::byte> memory,
                          bool is_captured);
-  /// Asks all others to open the segment of `address`, if possible: memory of a local member that receives in
-  /// the batch of this number (`Links::post`; 0: captured). Does not wait.
-  void prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address);
-  /// Returns the address by which the device of member `sender` of another rank finds `address`, after
+  /// Asks all others to open the segment of `memory`, of a local member that receives in the batch of this
+  /// number (`Links::post`; 0: captured), if possible. Does not wait.
+  void prepare_invitation(std::uint64_t batch, std::size_t local, std::span<const std::byte> memory);
+  /// Returns the address by which the device of member `sender` of another rank finds `memory`, after
   /// `prepare_invitation`; nullptr if it cannot write there. It has until `deadline` to open the segment when
   /// that is first asked for, and where calls are captured; if it opens the segment later, that serves the
   /// next message.
-  [[nodiscard]] std::byte* invite(bool is_captured, std::byte* address, std::size_t sender,
+  [[nodiscard]] std::byte* invite(bool is_captured, std::span<std::byte> memory, std::size_t sender,
                                   std::chrono::steady_clock::time_point deadline);
   /// Returns why the last `add` returned false.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
@@ -118,6 +120,7 @@ class Registrations final : public SegmentObserver {
   /// Returns a passing hold while others have to close the segment; a lasting one if one of them closes
   /// nothing for now, or if the team has been ended, as nobody knows what the others do then.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
+  [[nodiscard]] Hold will_unmap(std::span<const std::byte> memory) noexcept override;
   /// Captured calls that use the memory count as gone. In a team that has been ended, nobody knows whether
   /// calls under way are over: the hold lasts.
   [[nodiscard]] Hold let_go(const std::byte* address, bool insists) noexcept override;
@@ -128,16 +131,27 @@ class Registrations final : public SegmentObserver {
 
   /// Returns the segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
-  /// Returns the segment that contains `address`, memory of a local member, and enters it if others do not
-  /// know it yet. Nothing if none is needed; end() if there cannot be one, with the reason in `refusal`. The
+  /// Returns the segment that contains `memory`, of a local member, and enters it if others do not know it
+  /// yet. Nothing if none is needed; end() if there cannot be one, with the reason in `refusal`. The
   /// mutex must be held.
-  [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local, const std::byte* address);
+  [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local,
+                                                              std::span<const std::byte> memory);
+  /// Tells the others to open memory of a device by this entry.
+  void open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent, Segment& segment);
   Segments::iterator refuse(std::string reason);
+  /// Sets segments that share bytes with `memory` aside, so that no more calls use them: blocks that have
+  /// been freed. Unless they may be replayed, captured calls that use them count as gone. The mutex must be
+  /// held.
+  void set_aside(std::span<const std::byte> memory, bool may_be_replayed) noexcept;
+  /// Retires those that have been set aside and are due. The mutex must be held.
+  template <class IsDue>
+  void retire_outdated(const IsDue& is_due) noexcept;
   /// Tells the others to close the segments that have not been used for longest, if much is open, except
   /// those that the call of this number uses. The mutex must be held.
   void trim(std::uint64_t sequence);
   /// Tells the others to close the segment. The mutex must be held.
   void retire(Segments::iterator segment) noexcept;
+  void retire(Segments::node_type segment) noexcept;
   /// Returns true if memory that the allocator gives up keeps its entry, because some rank would not close it
   /// for now: if it is used again, it need not be reopened, and no entry is used up.
   [[nodiscard]] bool stays_open() const;
@@ -161,6 +175,8 @@ class Registrations final : public SegmentObserver {
   Abort& abort_;
   std::mutex mutex_;
   Segments segments_;
+  /// Blocks of expandable segments which have other bounds now; calls under way or graphs may use them.
+  std::multimap<const std::byte*, Segment> outdated_;
   const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;
   std::vector<const std::byte*> added_;  ///< segments that `wait` has yet to wait for
