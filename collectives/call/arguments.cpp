@@ -87,7 +87,7 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
     } else if (data + bytes > end) {
       // Memory that was mapped to a range of addresses may have several pieces.
       const auto around = allocation_around(runtime_.backend(), const_cast<std::byte*>(data), bytes);
-      if (around && around->is_pieces) end = data + around->bytes;
+      if (around && around->is_pieces()) end = data + around->bytes;
     }
   }
   if (data + bytes > end)

@@ -52,9 +52,10 @@ class TUTTI_EXPORT MemoryRegistration {
 };
 
 /// Registers `bytes` bytes of a device's memory from `pointer` on, which the program has allocated itself, by
-/// `cudaMalloc` or with the driver's virtual memory interface (`cuMemCreate` and `cuMemMap`, as PyTorch's
-/// `expandable_segments` do, in any number of pieces): until the registration ends, collectives of one
-/// process and communicators use the memory in place, as they do tutti's own. Without it, a communicator
+/// `cudaMalloc`, with the driver's virtual memory interface (`cuMemCreate` and `cuMemMap`, as PyTorch's
+/// `expandable_segments` do, in any number of pieces) or from a pool (`cudaMallocFromPoolAsync`) that was
+/// made for descriptors (`cudaMemHandleTypePosixFileDescriptor`): until the registration ends, collectives of
+/// one process and communicators use the memory in place, as they do tutti's own. Without it, a communicator
 /// copies large operands of other origin before the call and after it. Tensors over the memory are made by
 /// `from_blob`.
 ///
@@ -67,9 +68,9 @@ class TUTTI_EXPORT MemoryRegistration {
 /// Thread-safe. Takes some microseconds, and for memory by pieces some more for each. Throws
 /// Error(invalid_argument) if the range is empty, is not within one allocation of a device, or within pieces
 /// of one device that lie side by side, is tutti's own memory already, or overlaps one that is registered;
-/// Error(unsupported), with the reason, if other processes cannot open such memory (memory of
-/// `cudaMallocAsync` or `cudaMallocManaged`, made by `cuMemCreate` without a type of handles, or opened from
-/// another process), if peers of the device cannot get access to pieces, and in a child that was forked off.
+/// Error(unsupported), with the reason, if other processes cannot open such memory (memory of a device's
+/// default pool or of `cudaMallocManaged`, made by `cuMemCreate` without a type of handles, or opened from
+/// another process), if peers of the device cannot get access to it, and in a child that was forked off.
 [[nodiscard]] TUTTI_EXPORT MemoryRegistration register_memory(void* pointer, std::size_t bytes);
 
 }  // namespace tutti

@@ -149,7 +149,7 @@ CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   if (segment.is_expandable) {
     return {.address = block->address,
             .bytes = block->bytes,
-            .is_pieces = true,
+            .origin = backend::MemoryOrigin::piece,
             .is_block = true,
             .is_of_graphs = segment.graph_pool != GraphPool::none};
   }

@@ -115,7 +115,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   struct Extent {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
-    bool is_pieces = false;     ///< bytes within pieces that lie side by side (`backend::MemoryOrigin`)
+    backend::MemoryOrigin origin = backend::MemoryOrigin::block;  ///< piece: bytes in some, side by side
     bool is_block = false;      ///< of these, a block of an expandable segment, whose bounds may change later
     bool is_of_graphs = false;  ///< a block of a graph pool, which replays use even if it is freed
 

@@ -20,8 +20,9 @@ std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, voi
   const backend::PointerInfo info = backend.pointer_info(address);
   if (info.kind != backend::MemoryKind::device || info.base == nullptr) return std::nullopt;
   auto* const byte = static_cast<std::byte*>(address);
-  if (backend.origin_of(address) != backend::MemoryOrigin::piece)
-    return DeviceAllocation{byte - (byte - info.base), info.bytes, info.device};
+  const backend::MemoryOrigin origin = backend.origin_of(address);
+  if (origin != backend::MemoryOrigin::piece)
+    return DeviceAllocation{byte - (byte - info.base), info.bytes, info.device, origin};
   const std::byte* end = info.base + info.bytes;
   while (end < byte + bytes) {
     const backend::PointerInfo next = backend.pointer_info(end);
@@ -30,14 +31,12 @@ std::optional<DeviceAllocation> allocation_around(backend::Backend& backend, voi
     if (!is_beside || next.bytes == 0 || backend.origin_of(end) != backend::MemoryOrigin::piece) break;
     end += next.bytes;
   }
-  return DeviceAllocation{byte, std::min(bytes, static_cast<std::size_t>(end - byte)), info.device, true};
+  return DeviceAllocation{byte, std::min(bytes, static_cast<std::size_t>(end - byte)), info.device, origin};
 }
 
 std::string reason_not_to_share(backend::Backend& backend, const void* address) {
-  if (backend.pointer_info(address).is_managed) return "it is managed memory, as cudaMallocManaged gives it";
-  if (backend.origin_of(address) == backend::MemoryOrigin::pool)
-    return "it is memory of a pool, as cudaMallocAsync gives it";
-  return {};
+  return backend.pointer_info(address).is_managed ? "it is managed memory, as cudaMallocManaged gives it"
+                                                  : "";
 }
 
 std::optional<const std::byte*> RegisteredMemory::add(const std::byte* begin, std::size_t bytes,
@@ -84,7 +83,7 @@ CachingAllocator::Extent RegisteredMemory::allocation_of(int device, const void*
   if (counted.ranges == counted.ending) return {};
   const DeviceAllocation& found = counted.allocation;
   if (found.device != device || byte >= found.address + found.bytes) return {};
-  return {.address = found.address, .bytes = found.bytes, .is_pieces = found.is_pieces};
+  return {.address = found.address, .bytes = found.bytes, .origin = found.origin};
 }
 
 std::size_t RegisteredMemory::count() {

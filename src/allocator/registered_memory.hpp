@@ -14,13 +14,15 @@
 
 namespace tutti {
 
-/// Memory that a device has allocated as one, or bytes within pieces that lie side by side
-/// (`backend::MemoryOrigin`).
+/// Memory that a device has allocated as one, as a block or from a pool, or bytes within pieces that lie side
+/// by side.
 struct DeviceAllocation {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
   int device = -1;
-  bool is_pieces = false;
+  backend::MemoryOrigin origin = backend::MemoryOrigin::block;
+
+  [[nodiscard]] bool is_pieces() const noexcept { return origin == backend::MemoryOrigin::piece; }
   friend bool operator==(const DeviceAllocation&, const DeviceAllocation&) = default;
 };
 /// Returns the allocation that contains the address, as the driver knows it; of memory by pieces, as many of

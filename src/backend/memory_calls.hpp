@@ -79,14 +79,15 @@ class MemoryCalls {
   [[nodiscard]] virtual void* open_device_memory(int device, const MemoryHandle& handle) = 0;
   virtual void close_device_memory(int device, void* address) noexcept = 0;
 
-  // Memory that was mapped piece by piece, by `map_pages` or by the program itself.
-  /// Offers `bytes` bytes from `address` on, within pieces that lie side by side, for as long as the result
-  /// exists. Others open all of it as one by `open_device_memory`; what they have open stays theirs even if
-  /// it is unmapped here. Throws Error(unsupported).
+  // Memory that was mapped piece by piece, by `map_pages` or by the program itself, or is from a pool.
+  /// Offers `bytes` bytes from `address` on, within pieces that lie side by side or a block of a pool, for as
+  /// long as the result exists. Others open all of it as one by `open_device_memory`. Pieces that they have
+  /// open stay theirs even if they are unmapped here; a block must not be freed before. Throws
+  /// Error(unsupported).
   [[nodiscard]] virtual std::unique_ptr<SharedPieces> share_pieces(int device, void* address,
                                                                    std::size_t bytes, Audience audience) = 0;
   /// Lets the devices that have access to the memory of `device`, or get it later, use these bytes too, which
-  /// the program has mapped. Throws Error(unsupported).
+  /// the program has mapped or got from a pool. Throws Error(unsupported).
   virtual void adopt_pieces(int device, void* address, std::size_t bytes) = 0;
   /// Ends what `adopt_pieces` began at this address; those that have access keep it.
   virtual void disown_pieces(int device, void* address) noexcept = 0;

@@ -25,6 +25,7 @@ static_assert(sizeof(PiecesWords) <= sizeof(MemoryHandle));
 /// The start of the table, which a row for each piece follows.
 struct Head {
   std::int64_t device = -1;
+  std::uint64_t origin = 0;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::uint64_t port = 0;
@@ -64,6 +65,7 @@ SharedPieces::SharedPieces(const Range& range, std::vector<Piece> pieces, Audien
     table_ = SharedMemory(sizeof(Head) + pieces_.size() * sizeof(Row));
     port_ = DescriptorPort::get();
     *reinterpret_cast<Head*>(table_.data()) = {.device = range.device,
+                                               .origin = static_cast<std::uint64_t>(range.origin),
                                                .offset = range.offset,
                                                .bytes = range.bytes,
                                                .port = port_->address(),
@@ -98,10 +100,14 @@ std::optional<SharedPieces::Opened> SharedPieces::open(const MemoryHandle& handl
   const SharedMemory table(words->table);
   const Head head = *reinterpret_cast<const Head*>(table.data());
   Opened opened;
-  opened.range = {.device = static_cast<int>(head.device), .offset = head.offset, .bytes = head.bytes};
+  opened.range = {.device = static_cast<int>(head.device),
+                  .origin = static_cast<MemoryOrigin>(head.origin),
+                  .offset = head.offset,
+                  .bytes = head.bytes};
   const std::span<const Row> rows = rows_in(table);
   const std::optional<std::uint64_t> total = total_of(opened.range, rows);
-  if (!total || head.count != rows.size()) refuse("the table of pieces is not one, or was changed");
+  if (!total || rows.empty() || head.count != rows.size())
+    refuse("the table of pieces is not one, or was changed");
   opened.total_bytes = *total;
   for (const Row& row : rows) {
     Piece& piece = opened.pieces.emplace_back();

@@ -16,13 +16,15 @@
 
 namespace tutti::backend {
 
-/// Offers pieces of device memory, which lie side by side, to other processes for as long as this object
-/// exists. A handle has no room for all of them: it names a table in shared memory.
+/// Offers pieces of device memory, which lie side by side, or a block of a driver's pool, which counts as one
+/// piece, to other processes for as long as this object exists. A handle has no room for all that these need:
+/// it names a table in shared memory.
 class SharedPieces {
  public:
-  /// A handle of a piece that is passed on as it is, for memory without descriptors.
+  /// A handle that is passed on as it is: of a piece without a descriptor, or of a block in its pool.
   using Opaque = std::array<std::byte, 64>;
-  /// A piece: an open file that stands for its memory, or else an opaque handle.
+  /// A piece: an open file that stands for its memory, or else an opaque handle; of a block, the pool's file
+  /// and an opaque handle.
   struct Piece {
     std::uint64_t bytes = 0;
     Descriptor file;
@@ -31,6 +33,7 @@ class SharedPieces {
   /// The range of the pieces that is offered.
   struct Range {
     int device = -1;
+    MemoryOrigin origin = MemoryOrigin::piece;
     std::uint64_t offset = 0;  ///< from the first piece's start
     std::uint64_t bytes = 0;
   };

@@ -35,7 +35,7 @@ class RegisteredRange {
   RegisteredRange(const RegisteredRange&) = delete;
   RegisteredRange& operator=(const RegisteredRange&) = delete;
   ~RegisteredRange() {
-    if (allocation_.is_pieces && !is_in_child()) runtime_.backend().disown_pieces(allocation_.device, begin_);
+    if (is_adopted() && !is_in_child()) runtime_.backend().disown_pieces(allocation_.device, begin_);
   }
 
   [[nodiscard]] std::byte* begin() const noexcept { return begin_; }
@@ -63,9 +63,13 @@ class RegisteredRange {
   }
 
  private:
-  /// Gives this process's other devices access to memory by pieces, which they do not get with the rest.
+  /// Returns whether peers get access to the memory by itself, not with the device's other memory.
+  [[nodiscard]] bool is_adopted() const noexcept {
+    return allocation_.origin != backend::MemoryOrigin::block;
+  }
+  /// Gives this process's other devices access to memory by pieces or from a pool.
   void let_peers_use() {
-    if (!allocation_.is_pieces) return;
+    if (!is_adopted()) return;
     try {
       runtime_.backend().adopt_pieces(allocation_.device, begin_, bytes_);
     } catch (...) {
@@ -114,10 +118,11 @@ void require_shareable(Runtime& runtime, std::byte* begin, const DeviceAllocatio
   };
   if (const std::string reason = reason_not_to_share(backend, begin); !reason.empty()) refuse(reason);
   try {
-    if (allocation.is_pieces) {
-      static_cast<void>(backend.share_pieces(allocation.device, begin, allocation.bytes, Audience::anyone));
-    } else {
+    if (allocation.origin == backend::MemoryOrigin::block) {
       static_cast<void>(backend.share_device_memory(allocation.device, allocation.address, Audience::anyone));
+    } else {
+      static_cast<void>(
+          backend.share_pieces(allocation.device, allocation.address, allocation.bytes, Audience::anyone));
     }
   } catch (const Error& error) {
     refuse(error.what());

@@ -58,7 +58,8 @@ DeviceAllocation allocation_of(Runtime& runtime, const Tensor& tensor) {
   const int device = tensor.device().index();
   const std::size_t bytes = tensor.layout()->span_bytes();
   const CachingAllocator::Extent segment = runtime.part<Allocators>().of(device).segment_of(tensor.data());
-  if (segment.address != nullptr && !segment.is_pieces) return {segment.address, segment.bytes, device};
+  if (segment.address != nullptr && segment.origin == backend::MemoryOrigin::block)
+    return {segment.address, segment.bytes, device};
   const std::optional<DeviceAllocation> found = allocation_around(runtime.backend(), tensor.data(), bytes);
   if (!found || found->device != device) {
     throw Error(
@@ -201,7 +202,7 @@ void require_inside(Runtime& runtime, const SharedTensorWords& words, const Layo
   }
   // A driver that does not tell what is open, or tells of the first piece, leaves what the handle says.
   const bool is_told = info.base != nullptr && info.bytes != 0 &&
-                       runtime.backend().origin_of(address) != backend::MemoryOrigin::piece;
+                       runtime.backend().origin_of(address) == backend::MemoryOrigin::block;
   const std::uint64_t open =
       is_told ? static_cast<std::uint64_t>(info.base + info.bytes - address) : words.bytes;
   const std::size_t needed = layout.span_bytes();
@@ -295,7 +296,7 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
 
 backend::MemoryHandle SharedTensorState::share(Runtime& runtime, const DeviceAllocation& allocation) {
   backend::Backend& backend = runtime.backend();
-  if (!allocation.is_pieces)
+  if (allocation.origin == backend::MemoryOrigin::block)
     return backend.share_device_memory(allocation.device, allocation.address, Audience::same_user);
   pieces_ =
       backend.share_pieces(allocation.device, allocation.address, allocation.bytes, Audience::same_user);

@@ -191,9 +191,10 @@ TEST_F(ExpandableSegments, LeaveWhatOthersAreToOpenToOrdinaryOnes) {
   blocks_.push_back(allocator_.allocate(range_mib, stream, shareable(GraphPool::none)));
   blocks_.push_back(allocator_.allocate(range_mib / 4, stream, shareable(GraphPool::none)));
   const CachingAllocator::Extent ordinary = allocator_.segment_of(CachingAllocator::address(blocks_[1]));
-  EXPECT_FALSE(ordinary.is_pieces);
+  EXPECT_EQ(ordinary.origin, backend::MemoryOrigin::block);
   EXPECT_EQ(allocator_.segment_of(CachingAllocator::address(blocks_[2])).address, ordinary.address);
-  EXPECT_TRUE(allocator_.segment_of(CachingAllocator::address(blocks_[0])).is_pieces);
+  EXPECT_EQ(allocator_.segment_of(CachingAllocator::address(blocks_[0])).origin,
+            backend::MemoryOrigin::piece);
   EXPECT_EQ(allocator_.snapshot().size(), 2U);
   EXPECT_TRUE(std::ranges::all_of(allocator_.snapshot(), [](const auto& segment) {
     return segment.graph_pool == 0;

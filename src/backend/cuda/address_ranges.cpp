@@ -3,6 +3,7 @@
 
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/driver_function.hpp"
+#include "backend/cuda/pooled_memory.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -281,6 +282,7 @@ void AddressRanges::give_access(int owner, int accessor) {
     check(as_runtime(let_access(address, bytes, only)), "cuMemSetAccess", owner);
   for (const auto& [address, pieces] : known.adopted)
     check(as_runtime(let_access(pieces.first, pieces.second, only)), "cuMemSetAccess", owner);
+  for (void* const address : known.adopted_of_pools) PooledMemory::give_access(owner, address, {accessor});
   known.accessors.push_back(accessor);
 }
 
@@ -320,6 +322,7 @@ std::unique_ptr<SharedPieces> AddressRanges::share(int device, void* address, st
 }
 
 void AddressRanges::adopt(int device, void* address, std::size_t bytes) {
+  if (PooledMemory::pool_of(address) != nullptr) return adopt_of_pool(device, address);
   const auto around = pieces_around(address, bytes);
   if (!around || around->empty()) {
     throw Error(ErrorCode::unsupported, fmt::format("device {}: not all of {} bytes at {} have memory",
@@ -341,9 +344,17 @@ void AddressRanges::adopt(int device, void* address, std::size_t bytes) {
   known.adopted.emplace(address, Extent{begin, size});
 }
 
+void AddressRanges::adopt_of_pool(int device, void* address) {
+  const std::lock_guard lock(mutex_);
+  OfDevice& known = of(device);
+  PooledMemory::give_access(device, address, known.accessors);
+  known.adopted_of_pools.push_back(address);
+}
+
 void AddressRanges::disown(int device, void* address) noexcept {
   const std::lock_guard lock(mutex_);
   of(device).adopted.erase(address);
+  std::erase(of(device).adopted_of_pools, address);
 }
 
 void* AddressRanges::open(int device, const SharedPieces::Opened& opened) {

@@ -54,7 +54,9 @@ class AddressRanges {
     std::vector<int> accessors;                ///< other devices
     std::map<std::byte*, std::size_t> pieces;  ///< by address
     std::map<const void*, Extent> adopted;     ///< whole pieces, by the address that was adopted
+    std::vector<void*> adopted_of_pools;
   };
+  void adopt_of_pool(int device, void* address);
   [[nodiscard]] OfDevice& of(int device) { return devices_[static_cast<std::size_t>(device)]; }
 
   std::mutex mutex_;  ///< guards the next, and keeps pieces and access from changing at once

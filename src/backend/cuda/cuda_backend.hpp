@@ -5,6 +5,7 @@
 #include "backend/code_calls.hpp"
 #include "backend/cuda/address_ranges.hpp"
 #include "backend/cuda/kernels/kernels.hpp"
+#include "backend/cuda/pooled_memory.hpp"
 #include "backend/cuda/table_store.hpp"
 #include "backend/norm_calls.hpp"
 
@@ -193,6 +194,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;
   AddressRanges ranges_;
+  PooledMemory pooled_;
   std::atomic<bool> launches_block_{false};
   std::atomic<int> used_device_{-1};  ///< one that has a context; -1: none has
   mutable std::once_flag priorities_known_;

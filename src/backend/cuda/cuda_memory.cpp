@@ -112,8 +112,10 @@ MemoryHandle CudaBackend::share_device_memory(int device, void* address, Audienc
 void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
   const RelaxedCapture relaxed;
   const CurrentDevice current(device);
-  if (const std::optional<SharedPieces::Opened> pieces = SharedPieces::open(handle))
-    return ranges_.open(device, *pieces);
+  if (const std::optional<SharedPieces::Opened> pieces = SharedPieces::open(handle)) {
+    return pieces->range.origin == MemoryOrigin::pool ? pooled_.open(device, *pieces)
+                                                      : ranges_.open(device, *pieces);
+  }
   void* address = nullptr;
   const cudaError_t status = cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle),
                                                   cudaIpcMemLazyEnablePeerAccess);
@@ -132,7 +134,8 @@ void CudaBackend::close_device_memory(int device, void* address) noexcept {
   try {
     const CurrentDevice current(device);
     int status = 0;
-    if (!ranges_.close(address, status)) status = cudaIpcCloseMemHandle(address);
+    if (!ranges_.close(address, status) && !pooled_.close(address, status))
+      status = cudaIpcCloseMemHandle(address);
     keep_late_failure(static_cast<cudaError_t>(status), device);
   } catch (const Error&) {
     // The process is ending, and CUDA with it.
@@ -143,7 +146,8 @@ std::unique_ptr<SharedPieces> CudaBackend::share_pieces(int device, void* addres
                                                         Audience audience) {
   const RelaxedCapture relaxed;
   const CurrentDevice current(device);
-  return AddressRanges::share(device, address, bytes, audience);
+  return PooledMemory::pool_of(address) != nullptr ? PooledMemory::share(device, address, bytes, audience)
+                                                   : AddressRanges::share(device, address, bytes, audience);
 }
 
 void CudaBackend::adopt_pieces(int device, void* address, std::size_t bytes) {

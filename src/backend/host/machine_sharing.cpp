@@ -131,7 +131,8 @@ void* Machine::open_pieces(int device, const MemoryHandle& handle) {
     }
   };
   const std::optional<SharedPieces::Opened> opened = or_refuse([&] { return SharedPieces::open(handle); });
-  if (!opened) refuse(device, "the handle is not one of a virtual device's memory, or was changed");
+  if (!opened || opened->range.origin != MemoryOrigin::piece)
+    refuse(device, "the handle is not one of a virtual device's memory, or was changed");
   require_reach(device, opened->range.device);
   const std::lock_guard lock(opened_mutex_);
   if (void* const known = open_again(device, handle)) return known;

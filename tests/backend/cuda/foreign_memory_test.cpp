@@ -105,8 +105,16 @@ TEST(MappedMemory, IsRefusedWithoutATypeOfHandles) {
   expect_refusal(ProgramMemory::pieces_without_handles, "requestedHandleTypes");
 }
 
-TEST(PooledMemory, IsRefusedWithTheReason) {
-  expect_refusal(ProgramMemory::default_pool, "cudaMallocAsync");
+TEST(PooledMemory, IsUsedInPlaceBetweenRanks) {
+  expect_in_place_between_ranks(ProgramMemory::shareable_pool);
+}
+
+TEST(PooledMemory, IsUsedByPeersInOneProcess) {
+  expect_use_by_peers(ProgramMemory::shareable_pool);
+}
+
+TEST(PooledMemory, IsRefusedWhereItsPoolIsNotForDescriptors) {
+  expect_refusal(ProgramMemory::default_pool, "cudaMemPoolCreate");
 }
 
 TEST(ManagedMemory, IsRefusedWithTheReason) {

@@ -57,6 +57,23 @@ OwnedMemory map_pieces(int device, std::size_t bytes, CUmemAllocationHandleType 
           }};
 }
 
+OwnedMemory take_from_shareable_pool(int device, std::size_t bytes) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  void* address = nullptr;
+  check(cudaMallocFromPoolAsync(&address, bytes, pool, nullptr), "cudaMallocFromPoolAsync");
+  return {address, [=](void* memory) {
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            check(cudaFree(memory), "cudaFree");
+            check(cudaMemPoolDestroy(pool), "cudaMemPoolDestroy");
+          }};
+}
+
 OwnedMemory owned(void* address) {
   return {address, [](void* memory) {
             check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -78,6 +95,8 @@ OwnedMemory allocate(ProgramMemory kind, int device, std::size_t bytes) {
     case ProgramMemory::default_pool:
       check(cudaMallocAsync(&address, bytes, nullptr), "cudaMallocAsync");
       return owned(address);
+    case ProgramMemory::shareable_pool:
+      return take_from_shareable_pool(device, bytes);
     case ProgramMemory::managed:
       check(cudaMallocManaged(&address, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
       return owned(address);

@@ -11,6 +11,7 @@ enum class ProgramMemory {
   pieces,                  ///< `cuMemMap`, in pieces of the least size, for descriptors
   pieces_without_handles,  ///< the same, but not to be shared
   default_pool,            ///< `cudaMallocAsync`
+  shareable_pool,          ///< `cudaMallocFromPoolAsync`, of a pool for descriptors
   managed,                 ///< `cudaMallocManaged`
 };
 /// Memory that is freed with the last copy, after waiting for the device.

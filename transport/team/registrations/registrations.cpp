@@ -111,7 +111,8 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(
   }
   retired_->forget(*entry);
   // Ranks of one process use the memory where it is.
-  const bool is_shared_by_pieces = extent.is_pieces && !membership_.is_in_one_process();
+  const bool is_shared_by_pieces =
+      extent.origin == backend::MemoryOrigin::piece && !membership_.is_in_one_process();
   try {
     Segment segment{.bytes = extent.bytes,
                     .is_pieces = is_shared_by_pieces,
@@ -128,14 +129,13 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(
 void Registrations::open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent,
                          Segment& segment) {
   backend::Backend& backend = runtime_.backend();
-  backend::MemoryHandle handle;
-  if (segment.is_pieces) {
-    segment.pieces = backend.share_pieces(device, extent.address, extent.bytes, Audience::anyone);
-    handle = segment.pieces->handle();
-  } else if (!membership_.is_in_one_process()) {
-    handle = backend.share_device_memory(device, extent.address, Audience::anyone);
+  if (membership_.is_in_one_process()) return entries_.open(entry, {}, extent.address);
+  if (extent.origin == backend::MemoryOrigin::block) {
+    return entries_.open(entry, backend.share_device_memory(device, extent.address, Audience::anyone),
+                         extent.address);
   }
-  entries_.open(entry, handle, extent.address);
+  segment.pieces = backend.share_pieces(device, extent.address, extent.bytes, Audience::anyone);
+  entries_.open(entry, segment.pieces->handle(), extent.address);
 }
 
 bool Registrations::add(std::uint64_t sequence, std::size_t local, std::span<const std::byte> memory,

@@ -29,7 +29,8 @@ struct RegisteredSegment {
   bool is_kept = false;          ///< captured calls may use it, or kernels of symmetric memory
   bool is_open = false;          ///< all others have reported so
   bool was_awaited = false;      ///< by a message, to be opened by its sender
-  /// Offers the memory to the others, if it is in pieces, until all have it open or it is retired.
+  /// Offers the memory to the others, if it is in pieces or from a pool, until all have it open or it is
+  /// retired.
   std::unique_ptr<backend::SharedPieces> pieces = nullptr;
 };
 using RegisteredSegments = std::map<const std::byte*, RegisteredSegment>;  ///< by address
