@@ -43,8 +43,8 @@ void expect_works(Communicator& communicator, int rank, int count) {
   communicator.check();
 }
 
-/// Returns the limit for ranks that do not come, in tests that wait for it. On a GPU that many processes share,
-/// opening memory takes long.
+/// Returns the limit for ranks that do not come, in tests that wait for it. On a GPU that many processes
+/// share, opening memory takes long.
 std::chrono::milliseconds short_timeout() {
   return patient(backend_kind() == BackendKind::host ? 300ms : 3000ms);
 }
