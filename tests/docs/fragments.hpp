@@ -20,8 +20,9 @@ using namespace tutti;
 
 /// Each fragment of C++ in the documents is the body of such a function (see blocks_test): these are what
 /// fragments use without declaring it. A name has one type on all pages.
-void fragment(Communicator& communicator, Exchange& exchange, GradientBuckets& buckets, Tensor t, Tensor a,
-              Tensor b, Tensor tensor, Tensor in, Tensor out, Tensor whole, Tensor part,
+void fragment(Communicator& communicator, Exchange& exchange, GradientBuckets& buckets,
+              ShardedOptimizer& optimizer, ShardedOptimizer::Update update, std::string path, Tensor t,
+              Tensor a, Tensor b, Tensor tensor, Tensor in, Tensor out, Tensor whole, Tensor part,
               std::vector<Tensor> ts, std::vector<Tensor> inputs, std::vector<Tensor> outs,
               std::vector<Tensor> tensors, std::vector<Tensor> parameters, std::vector<Tensor> gradients,
               std::vector<Tensor> samples, std::vector<std::vector<Tensor>> lists,
