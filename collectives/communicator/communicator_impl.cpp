@@ -288,7 +288,8 @@ CommunicatorOptions CommunicatorCollectives::Impl::options() const {
                               .patience = settings.patience,
                               .window_bytes = settings.window_bytes,
                               .transport = is_open ? TransportKind::automatic : settings.transport,
-                              .determinism = settings.determinism};
+                              .determinism = settings.determinism,
+                              .opens_foreign_memory = settings.opens_foreign_memory};
   if (is_limited) options.multiprocessors = static_cast<int>(settings.most_multiprocessors);
   return options;
 }
@@ -297,14 +298,16 @@ Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions
   const auto usual = Environment::get().patience;
   const std::chrono::milliseconds patience =
       options.patience.value_or(usual ? *usual : std::max(usual_patience, options.timeout));
-  Team::Settings settings{.timeout = std::min(options.timeout, longest_limit),
-                          .patience = std::min(patience, longest_limit),
-                          .window_bytes = options.window_bytes,
-                          .transport = options.transport,
-                          .determinism = options.determinism,
-                          .most_multiprocessors = transport::most_multiprocessors_of(options.multiprocessors),
-                          .is_direct = Environment::get().direct,
-                          .devices = {}};
+  Team::Settings settings{
+      .timeout = std::min(options.timeout, longest_limit),
+      .patience = std::min(patience, longest_limit),
+      .window_bytes = options.window_bytes,
+      .transport = options.transport,
+      .determinism = options.determinism,
+      .most_multiprocessors = transport::most_multiprocessors_of(options.multiprocessors),
+      .is_direct = Environment::get().direct,
+      .opens_foreign_memory = options.opens_foreign_memory.value_or(Environment::get().opens_foreign_memory),
+      .devices = {}};
   const TransportKind from_environment = Environment::get().transport;
   if (settings.transport == TransportKind::automatic && from_environment != TransportKind::automatic) {
     settings.transport = from_environment;

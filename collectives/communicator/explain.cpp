@@ -57,6 +57,8 @@ std::string explain(const TeamContext& context) {
         fmt::format("beyond that, operands of which members exchange more than {} bytes are read in place\n",
                     transport::round_tuning_of(context.runtime().backend().kind()).direct_from);
   }
+  if (const std::string stand_ins = context.stand_ins_in_words(); !stand_ins.empty())
+    text += stand_ins + "\n";
   if (context.capabilities().nccl == nullptr)
     return text + fmt::format("nccl not taken: {}\n", context.capabilities().nccl_refusal);
   const char* const no_sums = context.team().settings().determinism == Determinism::bitwise

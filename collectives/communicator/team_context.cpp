@@ -134,13 +134,20 @@ PlanSummary TeamContext::last_plan() const {
 }
 
 void TeamContext::tell_of_stand_ins(std::size_t local, std::string_view reason) {
-  if (std::exchange(has_told_of_stand_ins_, true)) return;
-  const std::size_t member = team_.membership().first_local() + local;
-  log_warning(
-      fmt::format("Communicator: memory of member {} goes through stand-ins, copies that take time and "
-                  "room in each call, as other ranks cannot open it: {}. The communicator says this "
-                  "once; last_plan says it of each call",
-                  member, reason));
+  const bool is_first = reason_of_stand_ins_.empty();
+  last_member_with_stand_ins_ = team_.membership().first_local() + local;
+  reason_of_stand_ins_ = reason;
+  if (!is_first) return;
+  log_warning(fmt::format("Communicator: {}. The communicator says this once; last_plan says it of each call",
+                          stand_ins_in_words()));
+}
+
+std::string TeamContext::stand_ins_in_words() const {
+  if (reason_of_stand_ins_.empty()) return {};
+  return fmt::format(
+      "memory of member {} goes through stand-ins, copies that take time and room in each call, "
+      "as other ranks cannot open it: {}",
+      last_member_with_stand_ins_, reason_of_stand_ins_);
 }
 
 }  // namespace tutti::collectives

@@ -107,8 +107,11 @@ class TeamContext {
   }
   /// Returns the plan of the last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
-  /// Tells in the log, once, that memory of a local member is copied before calls or after them, and why.
+  /// Notes that memory of a local member is copied before a call or after it, and why, and tells it in the
+  /// log once.
   void tell_of_stand_ins(std::size_t local, std::string_view reason);
+  /// Returns the last note in words; empty if there is none.
+  [[nodiscard]] std::string stand_ins_in_words() const;
 
  private:
   [[nodiscard]] std::vector<int> lane_devices() const;
@@ -125,7 +128,8 @@ class TeamContext {
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
   std::shared_ptr<const transport::Plan> last_plan_;
   bool last_has_stand_ins_ = false;
-  bool has_told_of_stand_ins_ = false;
+  std::size_t last_member_with_stand_ins_ = 0;
+  std::string reason_of_stand_ins_;  ///< the last one; empty if there has been none
   TeamScratch scratch_;
   std::vector<std::weak_ptr<transport::team::SymmetricAllocation>> symmetric_;
   std::uint64_t number_ = watching::number_team();

@@ -390,7 +390,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Returns the plan of this process's last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
 
-  /// Explains how data may travel between the members, and why not otherwise, in a few lines.
+  /// Explains how data may travel between the members, and why not otherwise, in a few lines; also why memory
+  /// of this process's members last went through stand-ins, if it has.
   [[nodiscard]] std::string explain() const;
   /// Explains how a call that `workload` describes would travel, whose `root` is the index of a member, and
   /// whose `devices` and `options` are this communicator's, in place where it can be and outside captures:

@@ -47,6 +47,14 @@ struct CommunicatorOptions {
   /// ranks. It works as `CollectiveOptions::multiprocessors` does, except that NCCL is told of it between
   /// hosts and if NCCL is named. A batch with large messages takes at least 2.
   std::optional<int> multiprocessors{};
+  /// Lets other ranks open memory of the program's own when a call first uses it, as if it were registered
+  /// (`tutti/registered_memory.hpp`), instead of copying from and to it. A rank may choose for itself. Memory
+  /// by pieces (`cuMemMap`) may be freed and mapped anew at any time; other ranks may keep the pieces until
+  /// the communicator ends. CUDA does not define what becomes of a block from `cudaMalloc` that is freed
+  /// while others have it open: only where blocks live as long as the communicators that use them is this
+  /// safe. An address that is used again is noticed. Memory of pools and managed memory are copied, and on
+  /// GPUs pieces of a process with several members. Empty: what `TUTTI_OPEN_FOREIGN_MEMORY` says, or not.
+  std::optional<bool> opens_foreign_memory{};
 };
 
 }  // namespace tutti

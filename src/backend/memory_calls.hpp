@@ -64,6 +64,9 @@ class MemoryCalls {
   [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;
   /// Returns the origin of device memory at an address; `block` if it is not known.
   [[nodiscard]] virtual MemoryOrigin origin_of(const void* address) = 0;
+  /// Returns a number that tells device memory at an address, a block or a piece, from all other that this
+  /// process has had there; 0 if it is not known.
+  [[nodiscard]] virtual std::uint64_t identity_of(const void* address) = 0;
   /// Makes whole pages of the process, for instance shared with others, usable like pinned memory until they
   /// are unregistered, which must come before they are unmapped.
   virtual void register_pinned(void* address, std::size_t bytes) = 0;

@@ -138,6 +138,7 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
   assign(result.rounds, "TUTTI_ROUNDS", one_of(rounds_names), "auto, on or off");
   assign(result.direct, "TUTTI_DIRECT", parse_switch, "0 or 1");
+  assign(result.opens_foreign_memory, "TUTTI_OPEN_FOREIGN_MEMORY", parse_switch, "0 or 1");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   if (const char* text = lookup("TUTTI_ALLOC_CONF"); text != nullptr && *text != '\0') {
     const auto parsed = parse_allocator_settings(text);

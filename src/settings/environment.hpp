@@ -59,6 +59,9 @@ struct Environment {
   /// `TUTTI_DIRECT`, `1` or `0`: whether kernels of communicators access other members' operands in place,
   /// instead of through windows only. The same on all ranks.
   bool direct = true;
+  /// `TUTTI_OPEN_FOREIGN_MEMORY`, `1` or `0`: whether communicators whose options do not say let other ranks
+  /// open memory of the program's own that is not registered.
+  bool opens_foreign_memory = false;
   /// `TUTTI_LAUNCH_THREADS`: maximum number of threads that help with launches that use signals, 0 to 15;
   /// unset: as the number of processors suggests.
   std::optional<int> launch_threads;

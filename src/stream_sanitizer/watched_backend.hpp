@@ -120,6 +120,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   [[nodiscard]] backend::MemoryOrigin origin_of(const void* address) override {
     return inner_->origin_of(address);
   }
+  [[nodiscard]] std::uint64_t identity_of(const void* address) override {
+    return inner_->identity_of(address);
+  }
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
   [[nodiscard]] backend::MemoryHandle share_device_memory(int device, void* address,

@@ -47,6 +47,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_EQ(environment.log, LogLevel::warn);
     EXPECT_FALSE(environment.launch_blocking);
     EXPECT_TRUE(environment.direct);
+    EXPECT_FALSE(environment.opens_foreign_memory);
     EXPECT_FALSE(environment.virtual_devices.has_value());
     EXPECT_FALSE(environment.virtual_topology.has_value());
     EXPECT_FALSE(environment.virtual_memory.has_value());
@@ -78,6 +79,7 @@ TEST(Environment, TakesEveryVariable) {
               "max_split_size_mb:200,garbage_collection_threshold:0.8,expandable_segments:True"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
              {"TUTTI_DIRECT", "0"},
+             {"TUTTI_OPEN_FOREIGN_MEMORY", "1"},
              {"TUTTI_JIT_CXX", "/opt/bin/c++"},
              {"TUTTI_LOG", "off"},
              {"TUTTI_TRACE", "/tmp/trace.json"},
@@ -85,6 +87,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_TRUE(environment.launch_blocking);
   EXPECT_FALSE(environment.direct);
+  EXPECT_TRUE(environment.opens_foreign_memory);
   EXPECT_EQ(environment.jit_compiler, "/opt/bin/c++");
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
@@ -146,6 +149,7 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_BLOCKING", "yes", "0 or 1"));
   EXPECT_TRUE(refused("TUTTI_DIRECT", "off", "0 or 1"));
+  EXPECT_TRUE(refused("TUTTI_OPEN_FOREIGN_MEMORY", "all", "0 or 1"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
 }
 

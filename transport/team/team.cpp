@@ -123,7 +123,8 @@ void Team::share_registrations(BootstrapExchange& exchange) {
   exchange.begin("prepare to open one another's memory");
   std::string complaint;
   try {
-    registrations_.emplace(runtime_, membership_, state_, progress_, waiting_, calls_, abort_, *live_teams_);
+    registrations_.emplace(runtime_, membership_, state_, progress_, waiting_, calls_, abort_, *live_teams_,
+                           RegistrationTable::capacity, settings_.opens_foreign_memory);
     departure_.prepare(windows_, *registrations_);
   } catch (const std::exception& error) {
     complaint = error.what();

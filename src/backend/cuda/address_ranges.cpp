@@ -307,6 +307,17 @@ MemoryOrigin AddressRanges::origin_of(const void* address) {
   return MemoryOrigin::piece;
 }
 
+std::uint64_t AddressRanges::identity_of(const void* address) {
+  const RangeFunctions& functions = range_functions();
+  unsigned long long identity = 0;
+  if (functions.pointer_attributes == nullptr) return identity;
+  std::array attributes{CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  std::array<void*, attributes.size()> values{&identity};
+  const CUresult status = functions.pointer_attributes(
+      static_cast<unsigned>(attributes.size()), attributes.data(), values.data(), number_of_address(address));
+  return status == CUDA_SUCCESS ? identity : 0;
+}
+
 std::unique_ptr<SharedPieces> AddressRanges::share(int device, void* address, std::size_t bytes,
                                                    Audience audience) {
   if (!range_functions().can_share()) cannot_share(device, "the driver is too old to export it");

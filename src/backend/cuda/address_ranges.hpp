@@ -33,8 +33,9 @@ class AddressRanges {
   /// Lets `accessor` use all present and future memory of `owner`.
   void give_access(int owner, int accessor);
 
-  /// See `MemoryCalls`; for pieces that anybody has mapped.
+  // See `MemoryCalls`; for memory of any origin.
   [[nodiscard]] static MemoryOrigin origin_of(const void* address);
+  [[nodiscard]] static std::uint64_t identity_of(const void* address);
 
   // See `MemoryCalls`.
   [[nodiscard]] static std::unique_ptr<SharedPieces> share(int device, void* address, std::size_t bytes,

@@ -201,4 +201,9 @@ MemoryOrigin CudaBackend::origin_of(const void* address) {
   return AddressRanges::origin_of(address);
 }
 
+std::uint64_t CudaBackend::identity_of(const void* address) {
+  const AnyContext context(used_device_);
+  return AddressRanges::identity_of(address);
+}
+
 }  // namespace tutti::backend::cuda

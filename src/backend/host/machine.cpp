@@ -190,6 +190,14 @@ MemoryOrigin Machine::origin_of(const void* address) {
   return block != nullptr && block->pages != nullptr ? MemoryOrigin::piece : MemoryOrigin::block;
 }
 
+std::uint64_t Machine::identity_of(const void* address) {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  const auto block = addresses_.find(byte);
+  if (block == nullptr) return 0;
+  if (block->pages == nullptr) return block->identity;
+  return block->pages->piece_at(static_cast<std::size_t>(byte - block->base)).identity;
+}
+
 bool Machine::is_pageable(const std::byte* address) const {
   return address != nullptr && addresses_.find(address) == nullptr && !addresses_.recently_freed(address);
 }

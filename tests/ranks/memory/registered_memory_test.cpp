@@ -15,13 +15,16 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -76,22 +79,33 @@ class OwnMemory {
     if (freed == nullptr) return;
     synchronize(device_);
     if (range_ == nullptr) return backend().free_device(device_, freed);
-    for (std::size_t at = 0; at < range_bytes_; at += page_)
-      backend().unmap_pages(device_, range_ + at, page_);
+    unmap();
     backend().release_addresses(device_, std::exchange(range_, nullptr), range_bytes_);
+  }
+  /// Exchanges the memory of pieces for other memory at the same addresses.
+  void map_anew() {
+    unmap();
+    map();
   }
 
  private:
   static constexpr std::size_t before = 4096;  ///< bytes of the first piece that are not used
 
   [[nodiscard]] static backend::Backend& backend() { return Runtime::get().backend(); }
+  void map() {
+    for (std::size_t at = 0; at < range_bytes_; at += page_)
+      EXPECT_TRUE(backend().map_pages(device_, range_ + at, page_));
+  }
+  void unmap() {
+    for (std::size_t at = 0; at < range_bytes_; at += page_)
+      backend().unmap_pages(device_, range_ + at, page_);
+  }
   [[nodiscard]] void* allocate(Origin origin) {
     if (origin == Origin::block) return backend().allocate_device(device_, bytes());
     page_ = backend().page_bytes(device_);
     range_bytes_ = round_up(before + bytes(), page_);
     range_ = static_cast<std::byte*>(backend().reserve_addresses(device_, range_bytes_));
-    for (std::size_t at = 0; at < range_bytes_; at += page_)
-      EXPECT_TRUE(backend().map_pages(device_, range_ + at, page_));
+    map();
     return range_ + before;
   }
 
@@ -166,6 +180,8 @@ TEST_P(RegisteredMemory, GoesWithMemoryThatIsNot) {
       Communicator communicator = make(exchange);
       expect_sum(communicator, own, rank, 1);
       EXPECT_EQ(is_in_place(communicator), rank == 0);
+      const std::string told = communicator.explain();
+      EXPECT_EQ(told.find("register_memory") != std::string::npos, rank == 1) << told;
     }
   });
 }
@@ -381,6 +397,91 @@ TEST_P(RegisteredMemory, ComesAndGoesAtRandom) {
       transport::team::synchronize(exchange);
     }
     for (MemoryRegistration& registration : registrations) registration.release();
+    transport::team::synchronize(exchange);
+  });
+}
+
+class ForeignPieces : public testing::Test {
+ protected:
+  /// Both ranks open one another's memory by themselves; on GPUs, blocks must then outlive the communicator.
+  static Communicator make(Exchange& exchange) {
+    return Communicator(exchange, {.devices = {Device(device_of(exchange))},
+                                   .timeout = 30s,
+                                   .transport = TransportKind::p2p,
+                                   .opens_foreign_memory = true});
+  }
+};
+class ForeignMemory : public ForeignPieces, public testing::WithParamInterface<Origin> {};
+INSTANTIATE_TEST_SUITE_P(Origins, ForeignMemory, testing::Values(Origin::block, Origin::pieces),
+                         [](const auto& tested) {
+                           return tested.param == Origin::block ? "Block" : "Pieces";
+                         });
+
+TEST_P(ForeignMemory, IsOpenedByItself) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const OwnMemory own(device_of(exchange), origin, 3 * count);
+    const OwnMemory received(device_of(exchange), origin);
+    Communicator communicator = make(exchange);
+    // Parts that share bytes with earlier ones, within them and around them, in a call and in the next.
+    const std::size_t unit = count * sizeof(std::int32_t) / 4 / 512 * 512;
+    constexpr std::pair<std::size_t, std::int64_t> parts[] = {{4, 4}, {5, 4},  {2, 5},
+                                                              {6, 4}, {0, 12}, {3, 4}};
+    for (int round = 0; round < 12; ++round) {
+      SCOPED_TRACE(round);
+      const auto [begin, units] = parts[static_cast<std::size_t>(round) % std::size(parts)];
+      const Tensor mine = own.tensor(begin * unit, count * units / 4);
+      mine.fill_(rank + round);
+      communicator.all_reduce({mine}, {mine});
+      EXPECT_TRUE(is_in_place(communicator));
+      EXPECT_TRUE(holds(mine, 2 * round + 1));
+    }
+    if (rank == 0) {
+      own.tensor().fill_(7);
+      communicator.send(own.tensor(0, count), 1);
+    } else {
+      communicator.recv(received.tensor(), 0);
+      EXPECT_TRUE(holds(received.tensor(), 7));
+    }
+    synchronize(device_of(exchange));
+    transport::team::synchronize(exchange);
+  });
+}
+
+TEST_F(ForeignPieces, MayBeMappedAnewAtItsAddress) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    OwnMemory own(device_of(exchange), Origin::pieces);
+    const Tensor mine = own.tensor();
+    Communicator communicator = make(exchange);
+    for (int round = 0; round < 6; ++round) {
+      mine.fill_(rank + round);
+      communicator.all_reduce({mine}, {mine});
+      EXPECT_TRUE(is_in_place(communicator));
+      EXPECT_TRUE(holds(mine, 2 * round + 1));
+      synchronize(device_of(exchange));
+      transport::team::synchronize(exchange);
+      if (round % 2 == rank) own.map_anew();
+    }
+  });
+}
+
+TEST_P(ForeignMemory, ServesReplaysAfterLargerPartsWereUsed) {
+  expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const OwnMemory own(device_of(exchange), origin, 2 * count);
+    Communicator communicator = make(exchange);
+    const Tensor part = own.tensor(4096, count);
+    PersistentCollective call = communicator.persistent([&] { communicator.all_reduce({part}, {part}); });
+    for (int round = 0; round < 3; ++round) {
+      const Tensor all = own.full_of(rank);
+      communicator.all_reduce({all}, {all});
+      EXPECT_TRUE(holds(all, 1));
+      part.fill_(rank + round);
+      call.launch();
+      EXPECT_TRUE(holds(part, 2 * round + 1));
+    }
+    synchronize(device_of(exchange));
     transport::team::synchronize(exchange);
   });
 }

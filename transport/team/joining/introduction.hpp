@@ -22,7 +22,8 @@
 
 namespace tutti::transport::team {
 
-/// Settings with which a rank forms a team. All but the times and the devices must be the same on all ranks.
+/// Settings with which a rank forms a team. All but the times, the devices and what is said to be
+/// each rank's own must be the same on all ranks.
 struct TeamSettings {
   std::chrono::milliseconds timeout{60'000};    ///< for ranks that give no sign of life
   std::chrono::milliseconds patience{600'000};  ///< for ranks that are late
@@ -34,6 +35,8 @@ struct TeamSettings {
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   /// Members may read and write one another's operands, where they reach one another's memory.
   bool is_direct = true;
+  /// Others may open memory of the program's own that is not registered; a matter of each rank.
+  bool opens_foreign_memory = false;
   std::vector<int> devices;  ///< this rank's members
   /// Calls are posted. If not, they are only numbered: for a single rank, whose calls are never late, and
   /// which exposes no addresses.

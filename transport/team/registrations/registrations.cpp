@@ -35,10 +35,11 @@ std::string reason_of_foreign(backend::Backend& backend, const std::byte* addres
 
 Registrations::Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                              const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
-                             LiveTeams& live_teams, std::size_t capacity)
+                             LiveTeams& live_teams, std::size_t capacity, bool opens_foreign)
     : runtime_(runtime),
       membership_(membership),
       entries_(state.registration_tables(membership), calls, capacity),
+      opens_foreign_(opens_foreign),
       progress_(progress),
       waiting_(waiting),
       calls_(calls),
@@ -86,44 +87,112 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   const auto known = segment_of(address);
   const bool is_known = known != segments_.end() && is_inside(memory, known->first, known->second.bytes);
-  if (is_known && !known->second.is_block) return known;
+  if (is_known && !known->second.is_block && is_current(known->second)) return known;
   const int device = membership_.devices()[local];
   const CachingAllocator::Extent extent = runtime_.part<Allocators>().memory_around(device, address);
-  if (extent.address == nullptr) return refuse(reason_of_foreign(runtime_.backend(), address));
+  if (extent.address == nullptr) return foreign_segment_for(device, memory);
   if (!is_inside(memory, extent.address, extent.bytes))
     return refuse("only a part of it is registered (register_memory)");
+  if (membership_.rank_count() == 1) return std::nullopt;
+  // Of an expandable segment only the block as it is now: the rest of what was one before may be unmapped at
+  // any time.
+  if (is_known && known->first == extent.address && known->second.bytes == extent.bytes &&
+      is_current(known->second))
+    return known;
+  set_aside({extent.address, extent.bytes}, extent.is_of_graphs);
+  return enter(device, extent, Segment{.is_block = extent.is_block});
+}
+
+Registrations::Segments::iterator Registrations::enter(int device, const CachingAllocator::Extent& extent,
+                                                       Segment segment) {
   if (extent.bytes >= backend::SourcePlace::most_bytes)
     return refuse(fmt::format("its segment has {} bytes", extent.bytes));
-  if (membership_.rank_count() == 1) return std::nullopt;
-  if (extent.is_block) {
-    // Only the block as it is now: the rest of what was one before may be unmapped at any time.
-    if (is_known && known->first == extent.address && known->second.bytes == extent.bytes) return known;
-    set_aside({extent.address, extent.bytes}, extent.is_of_graphs);
-    retire_outdated(
-        [this](const auto& segment) { return !segment.second.is_kept && !is_in_use(segment.second); });
-  }
+  retire_unused();
+  if (extent.origin == backend::MemoryOrigin::block && is_foreign_open({extent.address, extent.bytes}))
+    return refuse("others have not closed what was there before");  // the driver might not open two of them
   const std::optional<std::uint32_t> entry = entries_.unused();
-  // Blocks, of which there may be ever new ones, leave entries to the segments of stand-ins.
-  const std::size_t most = entries_.capacity() - (extent.is_block ? entries_.capacity() / 8 : 0);
+  // What may come with ever new bounds leaves entries to the segments of stand-ins.
+  const bool is_foreign = !segment.identities.empty();
+  const std::size_t most =
+      entries_.capacity() - (segment.is_block || is_foreign ? entries_.capacity() / 8 : 0);
   if (!entry || *entry >= most) {
     return refuse(fmt::format("other ranks have {} segments open or not closed yet, and no more are possible",
                               entries_.capacity()));
   }
   retired_->forget(*entry);
+  segment.bytes = extent.bytes;
   // Ranks of one process use the memory where it is.
-  const bool is_shared_by_pieces =
-      extent.origin == backend::MemoryOrigin::piece && !membership_.is_in_one_process();
+  segment.is_pieces = extent.origin == backend::MemoryOrigin::piece && !membership_.is_in_one_process();
+  segment.entry = *entry;
   try {
-    Segment segment{.bytes = extent.bytes,
-                    .is_pieces = is_shared_by_pieces,
-                    .is_block = extent.is_block,
-                    .entry = *entry};
     open(*entry, device, extent, segment);
     return segments_.emplace(extent.address, std::move(segment)).first;
   } catch (const Error& error) {
-    log_warning(fmt::format("Communicator: {}", error.what()));
+    if (!is_foreign) log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());
   }
+}
+
+std::optional<Registrations::Segments::iterator> Registrations::foreign_segment_for(
+    int device, std::span<const std::byte> memory) {
+  backend::Backend& backend = runtime_.backend();
+  auto* const address = const_cast<std::byte*>(memory.data());
+  const std::optional<DeviceAllocation> found =
+      opens_foreign_ ? allocation_around(backend, address, memory.size()) : std::nullopt;
+  const bool may_be_opened =
+      found && found->device == device && is_inside(memory, found->address, found->bytes) &&
+      found->origin != backend::MemoryOrigin::pool && reason_not_to_share(backend, address).empty();
+  if (!may_be_opened) return refuse(reason_of_foreign(backend, address));
+  const bool has_peers_here = membership_.devices().size() > 1 || membership_.is_in_one_process();
+  if (found->is_pieces() && has_peers_here && backend.kind() == BackendKind::cuda)
+    return refuse("devices of this process get access to pieces only by a registration (register_memory)");
+  if (membership_.rank_count() == 1) return std::nullopt;
+  const CachingAllocator::Extent extent = join(*found);
+  Segment segment{.identities = identities_of({extent.address, extent.bytes})};
+  if (segment.identities.empty()) return refuse("the driver does not tell it from other memory");
+  set_aside({extent.address, extent.bytes}, false);
+  return enter(device, extent, std::move(segment));
+}
+
+bool Registrations::is_foreign_open(std::span<const std::byte> memory) {
+  const auto is_foreign = [memory](const auto& segment) {
+    return !segment.second.identities.empty() && overlaps(segment, memory);
+  };
+  return std::ranges::any_of(outdated_, is_foreign) ||
+         retired_->any_open(is_foreign,
+                            [this](std::size_t rank) { return entries_.tables().has_left(rank); });
+}
+
+CachingAllocator::Extent Registrations::join(const DeviceAllocation& found) {
+  std::byte* begin = found.address;
+  std::byte* end = found.address + found.bytes;
+  for (const auto& segment : segments_) {
+    if (!found.is_pieces() || segment.second.identities.empty()) continue;
+    if (!overlaps(segment, {begin, end}) || !is_current(segment.second)) continue;
+    auto* const first = const_cast<std::byte*>(segment.first);
+    begin = std::min(begin, first);
+    end = std::max(end, first + segment.second.bytes);
+  }
+  return {.address = begin, .bytes = static_cast<std::size_t>(end - begin), .origin = found.origin};
+}
+
+Registrations::Identities Registrations::identities_of(std::span<const std::byte> memory) {
+  Identities identities;
+  const std::byte* const end = memory.data() + memory.size();
+  for (const std::byte* at = memory.data(); at < end;) {
+    const backend::PointerInfo info = runtime_.backend().pointer_info(at);
+    const std::uint64_t identity = runtime_.backend().identity_of(at);
+    if (identity == 0 || info.base + info.bytes <= at) return {};
+    identities.emplace_back(at, identity);
+    at = info.base + info.bytes;
+  }
+  return identities;
+}
+
+bool Registrations::is_current(const Segment& segment) {
+  return std::ranges::all_of(segment.identities, [this](const auto& known) {
+    return runtime_.backend().identity_of(known.first) == known.second;
+  });
 }
 
 void Registrations::open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent,
@@ -218,12 +287,13 @@ void Registrations::retire(Segments::node_type segment) noexcept {
   retired_->add(std::move(segment));
 }
 
-void Registrations::set_aside(std::span<const std::byte> memory, bool may_be_replayed) noexcept {
+void Registrations::set_aside(std::span<const std::byte> memory, bool may_be_replayed) {
   auto segment = segments_.lower_bound(memory.data());
   if (segment != segments_.begin() && overlaps(*std::prev(segment), memory)) --segment;
   while (segment != segments_.end() && overlaps(*segment, memory)) {
     std::erase(added_, segment->first);
-    segment->second.is_kept &= may_be_replayed;
+    const bool is_foreign = !segment->second.identities.empty();
+    segment->second.is_kept &= is_foreign ? is_current(segment->second) : may_be_replayed;
     outdated_.insert(segments_.extract(segment++));
   }
 }
@@ -235,6 +305,11 @@ void Registrations::retire_outdated(const IsDue& is_due) noexcept {
     if (is_due(*segment)) retire(outdated_.extract(segment));
     segment = next;
   }
+}
+
+void Registrations::retire_unused() noexcept {
+  retire_outdated(
+      [this](const auto& segment) { return !segment.second.is_kept && !is_in_use(segment.second); });
 }
 
 SegmentObserver::Hold Registrations::will_unmap(std::span<const std::byte> memory) noexcept {

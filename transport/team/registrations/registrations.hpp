@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/caching_allocator.hpp"
+#include "allocator/registered_memory.hpp"
 #include "backend/backend.hpp"
 #include "device/runtime.hpp"
 #include "transport/team/calls/call_log.hpp"
@@ -50,10 +51,12 @@ class Registrations final : public SegmentObserver {
   /// open, unless captured calls keep as many.
   static constexpr std::size_t most_exposed = RegistrationTable::capacity / 2;
 
-  /// `capacity` is the number of segments of this rank that may be open at a time.
+  /// `capacity` is the number of segments of this rank that may be open at a time. If `opens_foreign`, memory
+  /// that is neither the allocator's nor registered can be exposed, too.
   Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                 const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
-                LiveTeams& live_teams, std::size_t capacity = RegistrationTable::capacity);
+                LiveTeams& live_teams, std::size_t capacity = RegistrationTable::capacity,
+                bool opens_foreign = false);
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
@@ -128,6 +131,7 @@ class Registrations final : public SegmentObserver {
  private:
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
+  using Identities = decltype(Segment::identities);
 
   /// Returns the segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
@@ -136,16 +140,30 @@ class Registrations final : public SegmentObserver {
   /// mutex must be held.
   [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local,
                                                               std::span<const std::byte> memory);
+  /// Enters the memory of `extent`; end() if that is not possible. The mutex must be held.
+  Segments::iterator enter(int device, const CachingAllocator::Extent& extent, Segment segment);
   /// Tells the others to open memory of a device by this entry.
   void open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent, Segment& segment);
+  /// Works like `segment_for`, for memory that is neither the allocator's nor registered.
+  [[nodiscard]] std::optional<Segments::iterator> foreign_segment_for(int device,
+                                                                      std::span<const std::byte> memory);
+  /// Returns what was found, pieces together with the foreign segments that they share bytes with.
+  [[nodiscard]] CachingAllocator::Extent join(const DeviceAllocation& found);
+  /// Returns the identities of what the memory consists of; empty if one is not known.
+  [[nodiscard]] Identities identities_of(std::span<const std::byte> memory);
+  /// Returns true unless the program has freed foreign memory of the segment.
+  [[nodiscard]] bool is_current(const Segment& segment);
   Segments::iterator refuse(std::string reason);
   /// Sets segments that share bytes with `memory` aside, so that no more calls use them: blocks that have
-  /// been freed. Unless they may be replayed, captured calls that use them count as gone. The mutex must be
-  /// held.
-  void set_aside(std::span<const std::byte> memory, bool may_be_replayed) noexcept;
+  /// been freed, or foreign memory. Unless they may be replayed, captured calls that use them count as gone;
+  /// those that use foreign memory do if it has been freed. The mutex must be held.
+  void set_aside(std::span<const std::byte> memory, bool may_be_replayed);
   /// Retires those that have been set aside and are due. The mutex must be held.
   template <class IsDue>
   void retire_outdated(const IsDue& is_due) noexcept;
+  void retire_unused() noexcept;
+  /// Returns true if others may still have foreign memory open where `memory` is now.
+  [[nodiscard]] bool is_foreign_open(std::span<const std::byte> memory);
   /// Tells the others to close the segments that have not been used for longest, if much is open, except
   /// those that the call of this number uses. The mutex must be held.
   void trim(std::uint64_t sequence);
@@ -169,13 +187,15 @@ class Registrations final : public SegmentObserver {
   Runtime& runtime_;
   const Membership& membership_;
   RegistrationEntries entries_;
+  const bool opens_foreign_;
   const Progress& progress_;
   Waiting& waiting_;
   CallLog& calls_;
   Abort& abort_;
   std::mutex mutex_;
   Segments segments_;
-  /// Blocks of expandable segments which have other bounds now; calls under way or graphs may use them.
+  /// Blocks of expandable segments which have other bounds now, and foreign memory that is gone or part of a
+  /// larger segment; calls under way or graphs may use them.
   std::multimap<const std::byte*, Segment> outdated_;
   const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;

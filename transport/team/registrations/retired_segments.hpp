@@ -14,6 +14,7 @@
 #include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace tutti::transport::team {
 
@@ -29,6 +30,9 @@ struct RegisteredSegment {
   bool is_kept = false;          ///< captured calls may use it, or kernels of symmetric memory
   bool is_open = false;          ///< all others have reported so
   bool was_awaited = false;      ///< by a message, to be opened by its sender
+  /// The identities (`MemoryCalls::identity_of`) of what foreign memory that was opened by itself consists
+  /// of, by address; empty for other memory.
+  std::vector<std::pair<const std::byte*, std::uint64_t>> identities{};
   /// Offers the memory to the others, if it is in pieces or from a pool, until all have it open or it is
   /// retired.
   std::unique_ptr<backend::SharedPieces> pieces = nullptr;
@@ -60,6 +64,16 @@ class RetiredSegments {
   void forget(std::uint32_t entry) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase_if(segments_, [entry](const auto& segment) { return segment.second.entry == entry; });
+  }
+  /// Returns true if others may have a segment open for which `is_meant` is true.
+  template <class IsMeant, class HasLeft>
+  [[nodiscard]] bool any_open(const IsMeant& is_meant, const HasLeft& has_left) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(segments_, [&](const auto& segment) {
+      const std::uint32_t entry = segment.second.entry;
+      return is_meant(segment) &&
+             tables_.any_behind(entry, [&](std::size_t rank) { return !has_left(rank); });
+    });
   }
   /// Returns what keeps the segment at `address` from being freed; nothing does if it is in pieces. The
   /// segment may have been retired and registered again; all of its entries count. `has_left(rank)` tells

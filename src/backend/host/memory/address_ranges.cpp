@@ -61,7 +61,7 @@ Pages::Extent Pages::piece_at(std::size_t offset) const {
   const auto next = pieces_.upper_bound(offset);
   if (next == pieces_.begin()) return {};
   const auto& [begin, piece] = *std::prev(next);
-  return offset < begin + piece.bytes ? Extent{begin, piece.bytes} : Extent{};
+  return offset < begin + piece.bytes ? Extent{begin, piece.bytes, piece.identity} : Extent{};
 }
 
 std::optional<std::size_t> Pages::share(std::size_t offset, std::size_t bytes, std::byte* memory,

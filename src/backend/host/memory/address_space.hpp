@@ -47,6 +47,12 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
+/// Returns a number that no other memory of the process has or had.
+[[nodiscard]] inline std::uint64_t new_memory_identity() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 /// The state by which a block can be shared with other processes.
 struct Sharing {
   std::mutex mutex;
@@ -68,6 +74,7 @@ class Pages {
   struct Extent {
     std::size_t offset = 0;
     std::size_t bytes = 0;
+    std::uint64_t identity = 0;  ///< differs from that of all other memory there has been
   };
   /// Returns the piece that contains `offset`; an empty extent if none does.
   [[nodiscard]] Extent piece_at(std::size_t offset) const;
@@ -80,7 +87,8 @@ class Pages {
  private:
   struct Piece {
     std::size_t bytes = 0;
-    SharedMemory shared;  ///< empty until the piece is shared
+    SharedMemory shared{};  ///< empty until the piece is shared
+    std::uint64_t identity = new_memory_identity();
   };
   /// Returns the end of the adjacent pieces from the piece that contains `offset`; `offset` if none does.
   [[nodiscard]] std::size_t end_of_row(std::size_t offset) const;
@@ -97,6 +105,7 @@ struct Allocation {
 
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
+  std::uint64_t identity = new_memory_identity();
   int owner = pinned;            ///< device, or `pinned`
   Mapping storage;               ///< owns the bytes; empty for registered memory, which another owner has
   std::byte* memory = nullptr;   ///< the address of the bytes; for pinned memory this is `base`
