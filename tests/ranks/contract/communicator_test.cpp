@@ -3,6 +3,7 @@
 
 #include "ranks/contract/contract.hpp"
 #include "ranks/contract/contract_exchanges.hpp"
+#include "ranks/contract/program_memory.hpp"
 #include "support/ranks.hpp"
 
 #include <algorithm>
@@ -40,6 +41,7 @@ bool is_on_gpus() {
 
 void expect_kept(Exchange& exchange, const Shape& shape, TransportKind transport,
                  const test::ranks::Rule& rule) {
+  test::ranks::use_program_memory();
   const int devices = device_count();
   if (shape.members_per_rank > devices) return;  // on a machine with few GPUs
   CommunicatorOptions options;
