@@ -170,9 +170,8 @@ void on_interrupt(int signal) {
 }
 
 /// Puts the handler before Python's, unless the program ignores the signal or has left it to the system.
+/// Needs the mutex of the call under way, so that the main thread sets no handler meanwhile.
 void install_handler() {
-  static auto* const mutex = new std::mutex;  // kept for the detached thread
-  const std::lock_guard lock(*mutex);
   struct sigaction action {};
   ::sigaction(SIGINT, nullptr, &action);
   const bool is_handled = (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_IGN &&
@@ -187,6 +186,11 @@ void abort_call(CallUnderWay& call, std::uint64_t number) {
   const std::lock_guard lock(call.mutex);
   if (call.communicator != nullptr && call.under_way == number)
     call.communicator->abort("interrupted by Ctrl-C");
+}
+
+void see_to_handler(CallUnderWay& call) {
+  const std::lock_guard lock(call.mutex);
+  if (call.under_way != 0) install_handler();
 }
 
 bool is_woken_within(CallUnderWay& call, milliseconds time) {
@@ -205,7 +209,7 @@ void watch_calls() {
   constexpr int looks_after_calls = 4;
   for (int looks = 0;;) {
     const bool is_woken = looks == 0 ? ::sem_wait(&call.wake) == 0 : is_woken_within(call, milliseconds(50));
-    if (!is_woken && call.under_way != 0) install_handler();
+    if (!is_woken) see_to_handler(call);
     looks = is_woken || call.under_way != 0 ? looks_after_calls : std::max(0, looks - 1);
     const std::uint64_t number = call.interrupted.exchange(0);
     if (number == 0) continue;
@@ -224,7 +228,7 @@ void start_watch_once() {
 }
 
 /// Sees to the handler and the watch, not more often than every 10 ms: the system calls for that take longer
-/// than a small call.
+/// than a small call. Needs the mutex of the call under way.
 void watch_now_and_then() {
   using Clock = std::chrono::steady_clock;
   static Clock::time_point next;
@@ -257,13 +261,11 @@ void wait_interruptibly(std::function<void()> wait) {
 AbortOnInterrupt::AbortOnInterrupt(Communicator& communicator) {
   if (!is_main_thread()) return;
   CallUnderWay& call = call_under_way();
-  {
-    const std::lock_guard lock(call.mutex);
-    if (call.communicator != nullptr) return;
-    is_outermost_ = true;
-    call.communicator = &communicator;
-    call.under_way = ++call.last_number;
-  }
+  const std::lock_guard lock(call.mutex);
+  if (call.communicator != nullptr) return;
+  is_outermost_ = true;
+  call.communicator = &communicator;
+  call.under_way = ++call.last_number;
   watch_now_and_then();
 }
 
