@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <string>
@@ -35,6 +36,7 @@ struct Library {
   const ExchangeApi* exchange = nullptr;
   Holds holds = Holds::all;
   bool is_torch = false;
+  bool is_immutable = false;  ///< nothing may be written to its tensors, although DLPack does not say so
 };
 
 namespace {
@@ -73,7 +75,9 @@ Library library_of_torch(const nb::object& module) {
 Library find_library(nb::handle type) {
   for (const nb::handle base : nb::tuple(type.attr("__mro__"))) {
     const std::string name = top_module(base);
-    if (name == "jaxlib") return {.wrapping = attribute(loaded_module("jax"), {"dlpack", "from_dlpack"})};
+    if (name == "jaxlib") {
+      return {.wrapping = attribute(loaded_module("jax"), {"dlpack", "from_dlpack"}), .is_immutable = true};
+    }
     const nb::object module = loaded_module(name);
     const nb::object wrapping = attribute(module, {"from_dlpack"});
     if (!wrapping.is_valid()) continue;
@@ -224,6 +228,27 @@ Tensor take_over(nb::handle capsule) {
   return tensor;
 }
 
+/// Takes memory over that may not be written to, whether its capsule can say so or not.
+Tensor take_over_immutable(nb::handle capsule) {
+  if (PyCapsule_IsValid(capsule.ptr(), versioned_name) != 0) {
+    static_cast<Versioned*>(PyCapsule_GetPointer(capsule.ptr(), versioned_name))->flags |= read_only_flag;
+    return take_over(capsule);
+  }
+  auto* const plain = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), plain_name));
+  if (plain == nullptr) throw nb::python_error();
+  const auto release = [](Versioned* versioned) {
+    auto* const inner = static_cast<DLManagedTensor*>(versioned->context);
+    if (inner->deleter != nullptr) inner->deleter(inner);
+    delete versioned;
+  };
+  auto versioned =
+      std::make_unique<Versioned>(Versioned{1, 0, plain, release, read_only_flag, plain->dl_tensor});
+  Tensor tensor = from_dlpack_versioned(reinterpret_cast<DLManagedTensorVersioned*>(versioned.get()));
+  static_cast<void>(versioned.release());
+  PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+  return tensor;
+}
+
 const DLTensor* described(nb::handle capsule) {
   if (PyCapsule_IsValid(capsule.ptr(), versioned_name) != 0) {
     const auto* const managed = static_cast<Versioned*>(PyCapsule_GetPointer(capsule.ptr(), versioned_name));
@@ -370,6 +395,7 @@ Operand borrow_tensor(nb::handle object, const char* name, Order order) {
       return std::move(*operand);
   }
   nb::object capsule = capsule_for_call(object, library, name, order);
+  if (library.is_immutable) return {take_over_immutable(capsule), nb::borrow(object)};
   const DLTensor* const description = described(capsule);
   if (description != nullptr) {
     if (library.is_torch) require_resolved(object, *description, name);
@@ -384,7 +410,7 @@ Tensor own_tensor(nb::handle object, const char* name) {
   const nb::object capsule = capsule_of(object, library, name, Order::of_tutti);
   const DLTensor* const description = described(capsule);
   if (library.is_torch && description != nullptr) require_resolved(object, *description, name);
-  return take_over(capsule);
+  return library.is_immutable ? take_over_immutable(capsule) : take_over(capsule);
 }
 
 }  // namespace tutti::python

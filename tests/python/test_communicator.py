@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tutti.Communicator` of one process with two members: every operation, in every form."""
 
+import types
 import unittest
+import unittest.mock
 
 import arrays
 import tutti
@@ -96,6 +98,19 @@ class Operations(unittest.TestCase):
         work.wait()
         self.assertTrue(work.is_done())
         self.assertEqual(lists(arrays_), [[8, 12]] * 2)
+
+    def test_arrays_of_jax_are_not_written_to(self):
+        jaxlib = types.ModuleType("jaxlib")
+        jax = types.SimpleNamespace(dlpack=types.SimpleNamespace(from_dlpack=arrays.from_dlpack))
+        immutable = type("ArrayImpl", (arrays.Array,), {"__module__": "jaxlib._jax"})
+        inputs = [immutable([1.0, 2.0]), immutable([3.0, 4.0])]
+        with unittest.mock.patch.dict("sys.modules", {"jaxlib": jaxlib, "jax": jax}):
+            sums = self.communicator.all_reduce(inputs)
+            self.assertIsInstance(sums[0], arrays.Array)
+            self.assertEqual(lists(sums), [[4, 6]] * 2)
+            with self.assertRaises(tutti.InvalidArgumentError):
+                self.communicator.all_reduce(inputs, out=inputs)
+        self.assertEqual(lists(inputs), [[1, 2], [3, 4]])
 
     def test_streams(self):
         streams = [tutti.Stream(0), tutti.Stream(1)]
