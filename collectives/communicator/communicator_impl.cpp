@@ -218,8 +218,12 @@ void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longe
   constexpr std::chrono::seconds moment{1};
   Team& team = context->team();
   if (!team.abort().is_set()) {
-    const auto is_settled = [&team] {
-      return team.abort().is_set() || (team.progress().is_idle() && have_all_completed(team));
+    // Launches of graphs are not among the calls that are counted.
+    context->launcher().mark();
+    const auto is_settled = [this, &team] {
+      if (team.abort().is_set()) return true;
+      if (!team.progress().is_idle() || !have_all_completed(team)) return false;
+      return !context->launcher().has_captured() || context->launcher().has_passed();
     };
     static_cast<void>(wait_until(Clock::now() + longest, is_settled));
   }

@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <string>
 #include <system_error>
+
+#include <fmt/format.h>
 
 namespace tutti::transport::nccl {
 namespace {
@@ -31,10 +34,12 @@ void add_packages_of_loaded_libraries(std::vector<fs::path>& folders) {
 
 /// Adds the folders of packages of a Python that is installed below a prefix.
 void add_packages_below(const fs::path& prefix, std::vector<fs::path>& folders) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(prefix / "lib", ignored)) {
-    if (!entry.path().filename().string().starts_with("python3")) continue;
-    for (const char* const name : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / name);
+  constexpr int latest = 30;
+  std::vector<std::string> pythons{"python3"};
+  for (int minor = latest; minor > 0; --minor) pythons.push_back(fmt::format("python3.{}", minor));
+  for (const std::string& python : pythons) {
+    for (const char* const name : {"site-packages", "dist-packages"})
+      folders.push_back(prefix / "lib" / python / name);
   }
 }
 

@@ -26,10 +26,6 @@ constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   throw Error(ErrorCode::invalid_argument, "shared_folder: " + reason);
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 tcp::Key tag_of(const tcp::Key& key, std::string_view place, const std::string& name,
                 std::span<const std::byte> bytes) {
   // The lengths are fixed by the '/'s, which names do not contain.

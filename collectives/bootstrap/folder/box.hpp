@@ -16,6 +16,10 @@ namespace tutti::shared_folder {
 
 using Bytes = std::vector<std::byte>;
 
+[[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
 /// Returns random bytes as 32 hexadecimal digits, which are part of names.
 [[nodiscard]] std::string draw_name();
 

@@ -20,29 +20,25 @@ namespace {
 constexpr std::size_t least_secret = 16;
 constexpr std::string_view job_place = "job";
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_argument(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, "shared_folder::Exchange: " + what);
 }
 
 const Rendezvous& checked(const Rendezvous& given) {
-  if (given.size < 1) refuse(fmt::format("size is {}, expected 1 or more", given.size));
+  if (given.size < 1) refuse_argument(fmt::format("size is {}, expected 1 or more", given.size));
   if (given.rank < 0 || given.rank >= given.size)
-    refuse(fmt::format("rank is {}, expected 0 to {}", given.rank, given.size - 1));
-  if (given.folder.empty()) refuse("folder is empty, expected the path of a folder");
+    refuse_argument(fmt::format("rank is {}, expected 0 to {}", given.rank, given.size - 1));
+  if (given.folder.empty()) refuse_argument("folder is empty, expected the path of a folder");
   if (!given.secret.empty() && given.secret.size() < least_secret) {
-    refuse(fmt::format("secret has {} byte(s), expected {} or more, or none", given.secret.size(),
+    refuse_argument(fmt::format("secret has {} byte(s), expected {} or more, or none", given.secret.size(),
                        least_secret));
   }
   if (given.timeout <= std::chrono::milliseconds(0))
-    refuse(fmt::format("timeout is {} ms, expected more than 0", given.timeout.count()));
+    refuse_argument(fmt::format("timeout is {} ms, expected more than 0", given.timeout.count()));
   return given;
 }
 

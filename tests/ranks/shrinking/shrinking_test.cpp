@@ -226,6 +226,26 @@ TEST(Shrinking, RefusesBadOptions) {
   });
 }
 
+/// Launches of graphs end before their communicator does.
+TEST(Shrinking, WaitsForBoundCalls) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    std::vector<Device> devices{Device(0)};
+    if (device_count() > 1) devices.emplace_back(1);
+    for (int round = 0; round < 10; ++round) {
+      Communicator communicator({.devices = devices});
+      std::vector<Tensor> values;
+      for (const Device device : devices) values.push_back(full({100'000}, 1, {.device = device}));
+      for (const Device device : devices) synchronize(device);
+      PersistentCollective bound = communicator.persistent(
+          [&communicator, values] { communicator.all_reduce(values, values, ReduceOp::avg); });
+      for (int launch = 0; launch < 5; ++launch) bound.launch();
+      Communicator next = communicator.shrink();
+      for (const Device device : devices) synchronize(device);
+      EXPECT_EQ(values.back().to_vector<float>(), std::vector<float>(100'000, 1));
+    }
+  });
+}
+
 TEST(Shrinking, IsRefusedBetweenHosts) {
   expect_all_right(2, [](Exchange& exchange) {
     pretend_host(exchange.rank());
