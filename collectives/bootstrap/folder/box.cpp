@@ -101,8 +101,12 @@ void Box::require_own() const {
 }
 
 Box Box::inner(const std::string& name) const {
-  if (mkdirat(folder_.number(), name.c_str(), 0700) != 0 && errno != EEXIST) fail(name);
-  Box box(path_ + "/" + name, Descriptor(openat(folder_.number(), name.c_str(), folder_flags)));
+  Descriptor folder;
+  do {
+    if (mkdirat(folder_.number(), name.c_str(), 0700) != 0 && errno != EEXIST) fail(name);
+    folder = Descriptor(openat(folder_.number(), name.c_str(), folder_flags));
+  } while (!folder.is_open() && is_gone(errno));  // others have just removed it
+  Box box(path_ + "/" + name, std::move(folder));
   if (!box.folder_.is_open() && (errno == ENOTDIR || errno == ELOOP))
     refuse(fmt::format("{} is no folder, expected one", box.path_));
   if (!box.folder_.is_open()) box.fail("");
@@ -137,9 +141,16 @@ void Box::put(const tcp::Key& key, std::string_view place, const std::string& na
   }
 }
 
+Descriptor Box::open_now(const std::string& name) const {
+  constexpr int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  Descriptor file(openat(folder_.number(), name.c_str(), flags));
+  if (file.is_open() || errno != ENOENT) return file;
+  const Descriptor anew(openat(folder_.number(), ".", folder_flags));
+  return Descriptor(openat(folder_.number(), name.c_str(), flags));
+}
+
 std::optional<Bytes> Box::get(const tcp::Key& key, std::string_view place, const std::string& name) const {
-  const Descriptor file(
-      openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const Descriptor file = open_now(name);
   if (!file.is_open() && is_gone(errno)) return std::nullopt;
   if (!file.is_open() && errno == ELOOP) refuse(fmt::format("{}/{} is a link, expected a file", path_, name));
   struct stat status {};
@@ -158,9 +169,7 @@ std::optional<Bytes> Box::get(const tcp::Key& key, std::string_view place, const
 
 bool Box::has(const std::string& name) const {
   // Opened, as a network file system may answer a mere look-up from memory.
-  const Descriptor file(
-      openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return file.is_open();
+  return open_now(name).is_open();
 }
 
 template <class Work>

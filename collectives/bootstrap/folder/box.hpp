@@ -59,6 +59,9 @@ class Box {
   /// Calls `work` with each name. Throws if the folder cannot be listed.
   template <class Work>
   void for_each_name(const Work& work) const;
+  /// Opens a file for reading, with an errno if that fails. A network file system may remember for a while
+  /// that there was none, but asks the server once the folder has been opened anew.
+  [[nodiscard]] Descriptor open_now(const std::string& name) const;
   [[noreturn]] void fail(const std::string& name) const;
   /// Checks that nobody else can write there.
   void require_own() const;

@@ -115,7 +115,7 @@ void Exchange::Impl::all_gather(std::span<const std::byte> mine, std::span<std::
 std::vector<int> Exchange::Impl::those_who_left(const std::vector<int>& ranks) const {
   std::vector<int> left;
   std::ranges::copy_if(ranks, std::back_inserter(left),
-                       [this](int rank) { return session_->box().has(left_name(rank)); });
+                       [this](int rank) { return session_->get(left_name(rank)).has_value(); });
   return left;
 }
 
@@ -153,7 +153,7 @@ void Exchange::Impl::contribute(std::span<const std::byte> mine, std::span<std::
   std::optional<Bytes> bytes;
   for (;;) {
     // In this order: what has been written by somebody who has left counts.
-    const bool has_left = session_->box().has(left_name(0));
+    const bool has_left = session_->get(left_name(0)).has_value();
     if ((bytes = session_->get(whole_name(round_)))) break;
     require_patience(wait, {0}, has_left);
     wait.pause();
