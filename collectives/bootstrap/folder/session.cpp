@@ -6,9 +6,12 @@
 #include "tutti/error.hpp"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -35,7 +38,7 @@ const Rendezvous& checked(const Rendezvous& given) {
   if (given.folder.empty()) refuse_argument("folder is empty, expected the path of a folder");
   if (!given.secret.empty() && given.secret.size() < least_secret) {
     refuse_argument(fmt::format("secret has {} byte(s), expected {} or more, or none", given.secret.size(),
-                       least_secret));
+                                least_secret));
   }
   if (given.timeout <= std::chrono::milliseconds(0))
     refuse_argument(fmt::format("timeout is {} ms, expected more than 0", given.timeout.count()));
@@ -82,6 +85,34 @@ std::vector<int> missing_of(const std::vector<std::string>& numbers) {
   return missing;
 }
 
+/// The names of the sessions that this process has begun as rank 0, and has not seen end: other ranks may
+/// still be in one, and a communicator may use its network. Only files that other processes have left are
+/// removed before all ranks have gone.
+class OwnSessions {
+ public:
+  /// Never destroyed: a session may live longer than objects of static storage.
+  [[nodiscard]] static OwnSessions& get() {
+    static OwnSessions& only = *new OwnSessions;
+    return only;
+  }
+  void add(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(name);
+  }
+  void drop(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.erase(name);
+  }
+  [[nodiscard]] bool has(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return names_.contains(name);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+
 bool is_of_meetings(std::string_view name) {
   return name.starts_with("hello-") || name.starts_with("welcome-") || name.starts_with("refusal-");
 }
@@ -105,13 +136,17 @@ std::shared_ptr<Session> Session::meet(const Rendezvous& rendezvous) {
 }
 
 Session::~Session() {
-  if (!has_met_) return;
+  if (!has_met_) {
+    if (rank_ == 0) OwnSessions::get().drop(name_);
+    return;
+  }
   try {
     put(fmt::format("gone-{}", rank_), {});
     const std::vector<std::string> names = box_->names();
     const auto gone =
         std::ranges::count_if(names, [](const auto& name) { return name.starts_with("gone-"); });
     if (gone < size_) return;
+    OwnSessions::get().drop(name_);
     job_.remove_inner(name_);
     shared_.remove_empty(job_name_);
   } catch (const std::exception&) {
@@ -144,9 +179,11 @@ void Session::host(std::chrono::milliseconds timeout) {
   const std::vector<std::string> old = job_.names();
   enter(draw_name());
   for (const std::string& name : old) {
-    if (name.starts_with("session-")) job_.remove_inner(name);
+    if (name.starts_with("session-") && !OwnSessions::get().has(name)) job_.remove_inner(name);
   }
-  box_ = job_.inner(name_);
+  OwnSessions::get().add(name_);
+  unless_removed([&] { box_ = job_.inner(name_); });
+  if (!box_) box_ = job_.inner(name_);
   for (std::vector<int> missing = missing_of(arrivals()); !missing.empty();
        missing = missing_of(arrivals())) {
     if (wait.is_over()) {
@@ -162,6 +199,15 @@ void Session::host(std::chrono::milliseconds timeout) {
   }
   put("go", bytes_of(fmt::format("{}", fmt::join(arrivals(), " "))));
   clear();
+}
+
+void Session::unless_removed(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.native_code() != ENOENT && error.native_code() != ESTALE) throw;
+    job_ = shared_.inner(job_name_);
+  }
 }
 
 void Session::answer(const std::string& hello) const {
@@ -204,9 +250,8 @@ void Session::visit(std::chrono::milliseconds timeout) {
   } while (!box_ || !wait_for_go(wait, number));
 }
 
-std::string Session::wait_for_welcome(Wait& wait, const std::string& number) const {
+std::string Session::wait_for_welcome(Wait& wait, const std::string& number) {
   const std::string end = fmt::format("-{}-{}", rank_, number);
-  job_.put(job_key_, job_place, "hello" + end, std::as_bytes(std::span(&size_, 1)));
   for (;;) {
     if (const auto welcome = job_.get(job_key_, job_place, "welcome" + end)) {
       const std::string name = text_of(*welcome);
@@ -216,6 +261,11 @@ std::string Session::wait_for_welcome(Wait& wait, const std::string& number) con
       job_.remove("hello" + end);
       fail(ErrorCode::invalid_argument, text_of(*refusal));
     }
+    // Those who leave an earlier meeting may remove it, too.
+    unless_removed([&] {
+      if (!job_.has("hello" + end))
+        job_.put(job_key_, job_place, "hello" + end, std::as_bytes(std::span(&size_, 1)));
+    });
     if (wait.is_over()) {
       job_.remove("hello" + end);
       fail(ErrorCode::timeout, "rank 0 has not answered in time: it has not arrived, or has another secret");

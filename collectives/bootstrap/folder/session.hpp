@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -78,7 +79,10 @@ class Session {
   [[nodiscard]] std::vector<std::string> arrivals() const;
   void visit(std::chrono::milliseconds timeout);
   /// Says hello with a number. Returns the name of the session to which rank 0 has invited this rank.
-  [[nodiscard]] std::string wait_for_welcome(Wait& wait, const std::string& number) const;
+  [[nodiscard]] std::string wait_for_welcome(Wait& wait, const std::string& number);
+  /// Calls `work`. If it fails as the last rank of an earlier meeting has just removed the job's folder,
+  /// makes that anew; `work` is to be done again.
+  void unless_removed(const std::function<void()>& work);
   /// Returns false if the session is gone.
   [[nodiscard]] bool wait_for_go(Wait& wait, const std::string& number) const;
   /// Removes what ranks have written to meet.

@@ -102,6 +102,22 @@ TEST_F(SharedFolder, GathersInOrderOfRanksAndIsLeftEmpty) {
   }
 }
 
+TEST_F(SharedFolder, RanksMayMeetAgainAtOnce) {
+  on_ranks(3, [](const Rendezvous& rendezvous) {
+    {
+      shared_folder::Exchange kept(rendezvous);
+      for (int time = 0; time < 5; ++time) {
+        shared_folder::Exchange exchange(rendezvous);
+        EXPECT_EQ(meet(exchange).size(), 3U);
+      }
+      EXPECT_EQ(meet(kept).size(), 3U);
+    }
+    // Some leave before all have seen that all have come.
+    for (int time = 0; time < 5; ++time) static_cast<void>(shared_folder::Exchange(rendezvous));
+  });
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 TEST_F(SharedFolder, MakesACommunicator) {
   on_ranks(3, [](const Rendezvous& rendezvous) {
     Communicator communicator = shared_folder::make_communicator(rendezvous);
