@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -179,7 +178,7 @@ void OptimizerFileWriter::deliver() {
   if (!part_.write(place, text_of(std::as_bytes(std::span(&sum, 1))))) fail();
   const files::Place now(place_.path());  // what is there may have changed since
   require_replaceable(now);
-  if (!part_.deliver(now, std::chrono::milliseconds(0))) fail();
+  if (!part_.replace(now)) fail();
 }
 
 template <class... Values>

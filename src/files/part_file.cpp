@@ -105,6 +105,12 @@ bool PartFile::deliver(const Place& place, std::chrono::milliseconds patience) {
   return true;
 }
 
+bool PartFile::replace(const Place& place) {
+  if (!have_on_disk(file_) || !take(place)) return false;
+  file_.close();
+  return true;
+}
+
 bool PartFile::take(const Place& place) {
   if (!place.may_be_replaced()) return false;
   if (place.status() && !resemble(file_, *place.status())) return false;

@@ -45,6 +45,8 @@ class PartFile {
   /// so is what was at the place, unless it had to be copied there. Waits for a pipe's reader for `patience`
   /// at most.
   [[nodiscard]] bool deliver(const Place& place, std::chrono::milliseconds patience);
+  /// Does the same, but never copies: what no new file may replace is a failure, and stays as it was.
+  [[nodiscard]] bool replace(const Place& place);
 
  private:
   void swap(PartFile& other) noexcept;
