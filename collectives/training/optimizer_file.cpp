@@ -24,6 +24,8 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr std::string_view magic = "TUTTIOPT";
 constexpr std::uint32_t version = 1;
 constexpr std::size_t word_bytes = sizeof(std::uint64_t);
+/// The most bytes of a header, all of which are read at once: those of some million parameters.
+constexpr std::uint64_t most_header_bytes = std::uint64_t{1} << 28U;
 
 /// The beginning of the header.
 struct Prologue {
@@ -157,6 +159,11 @@ OptimizerFileWriter::OptimizerFileWriter(const std::string& path, const Optimize
   if (!part_.is_open()) fail();
   const std::string header = header_of(layout, extra);
   header_bytes_ = header.size();
+  if (header_bytes_ > most_header_bytes) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} parameters make a header of {} bytes, expected {} at most", path,
+                            layout.sizes.size(), header_bytes_, most_header_bytes));
+  }
   if (!part_.write(0, header)) fail();
 }
 
@@ -220,7 +227,7 @@ void OptimizerFileReader::read_header() {
     fail("does not begin with \"{}\", expected an optimiser's state", magic);
   if (prologue.version != version) fail("has version {}, expected {}", prologue.version, version);
   const std::uint64_t least = sizeof(prologue) + word_bytes;
-  if (prologue.header_bytes < least || prologue.header_bytes > file_bytes_ ||
+  if (prologue.header_bytes < least || prologue.header_bytes > std::min(file_bytes_, most_header_bytes) ||
       prologue.header_bytes % word_bytes != 0 ||
       prologue.extra_bytes > std::min<std::uint64_t>(prologue.header_bytes - least, most_extra_bytes))
     fail("has a header of {} bytes in a file of {}, expected a valid one", prologue.header_bytes,
