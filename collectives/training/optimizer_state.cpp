@@ -3,6 +3,7 @@
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/communicator/team_call.hpp"
+#include "os/thread.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/team_exchange.hpp"
 #include "tutti/error.hpp"
@@ -36,7 +37,7 @@ class InStep {
   InStep(Communicator& communicator, std::string_view function)
       : communicator_(communicator), function_(function) {}
 
-  /// Calls `work`. Throws on all ranks if it has thrown an Error on one.
+  /// Calls `work`. Throws an Error on all ranks if it has thrown on one.
   template <class Work>
   void all(const Work& work) const {
     Failure mine;
@@ -45,6 +46,9 @@ class InStep {
     } catch (const Error& error) {
       mine = {
           .code = static_cast<int>(error.code()), .native = error.native_code(), .text = Note(error.what())};
+    } catch (const std::exception&) {
+      const backend::Escaped escaped = backend::Escaped::current();
+      mine = {.code = static_cast<int>(escaped.code), .text = Note(escaped.what)};
     }
     const std::vector<Failure> failures = shared(mine);
     const auto found = std::ranges::find_if(failures, [](const Failure& each) { return each.code >= 0; });
@@ -102,13 +106,21 @@ class Shards {
 
   [[nodiscard]] bool has_file() const { return communicator_.first_member() == 0; }
 
+  /// Calls `work(round, whole)` for each round. On the rank with the file, `whole` is a tensor on the device
+  /// of member 0 for all members' parts; it is undefined elsewhere.
   template <class Work>
-  void for_each_round(const Work& work) const {
+  void for_each_round(const InStep& in_step, const Work& work) const {
     for (std::size_t buffer = 0; buffer < layout_.buffers(); ++buffer) {
       const auto element = static_cast<std::int64_t>(size_of(layout_.dtype_of_buffer(buffer)));
       const std::int64_t most = std::max<std::int64_t>(round_bytes / element / members() / 16 * 16, 16);
-      for (std::int64_t begin = 0; begin < length(); begin += most)
-        work(Round{buffer, begin, std::min(most, length() - begin)});
+      Tensor largest;
+      in_step.all([&] {  // the device may have no memory for it, and then the others must not wait
+        if (has_file()) largest = whole({buffer, 0, std::min(most, length())}, communicator_.devices()[0]);
+      });
+      for (std::int64_t begin = 0; begin < length(); begin += most) {
+        const Round round{buffer, begin, std::min(most, length() - begin)};
+        work(round, has_file() ? largest.narrow(0, 0, round.count * members()) : Tensor());
+      }
     }
   }
 
@@ -128,7 +140,6 @@ class Shards {
                   .device = device,
                   .host_memory = device.is_host() ? HostMemory::pinned : HostMemory::pageable});
   }
-  [[nodiscard]] Device first_device() const { return communicator_.devices()[0]; }
 
   /// Calls `work(begin, bytes)` for each member's part of `whole`, a tensor on the host, as far as it is in
   /// the file; `begin` is its first element in the buffer.
@@ -162,7 +173,7 @@ class KeptError {
     if (error_ != nullptr) return;
     try {
       work();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       error_ = std::current_exception();
     }
   }
@@ -190,8 +201,7 @@ void save_state(Communicator& communicator, const OptimizerLayout& layout,
     file.emplace(path, layout, extra);
   });
   KeptError error;
-  shards.for_each_round([&](const Round& round) {
-    const Tensor gathered = file ? shards.whole(round, shards.first_device()) : Tensor();
+  shards.for_each_round(in_step, [&](const Round& round, const Tensor& gathered) {
     communicator.gather(shards.parts(round), gathered, 0);
     if (!file) return;
     error.keep([&] {
@@ -235,8 +245,7 @@ std::string load_state(Communicator& communicator, const OptimizerLayout& layout
   extra = in_step.from_first(extra);
   extra_bytes = in_step.from_first(extra_bytes);
   KeptError error;
-  shards.for_each_round([&](const Round& round) {
-    const Tensor scattered = file ? shards.whole(round, shards.first_device()) : Tensor();
+  shards.for_each_round(in_step, [&](const Round& round, const Tensor& scattered) {
     if (file) {
       error.keep([&] {
         const Tensor on_host = shards.whole(round, Device::host());
