@@ -67,6 +67,7 @@ OwnedMemory take_from_shareable_pool(int device, std::size_t bytes) {
   check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
   void* address = nullptr;
   check(cudaMallocFromPoolAsync(&address, bytes, pool, nullptr), "cudaMallocFromPoolAsync");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // other streams and processes use it
   return {address, [=](void* memory) {
             check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             check(cudaFree(memory), "cudaFree");
