@@ -7,6 +7,7 @@
 #include "device/runtime.hpp"
 #include "stream/thread_streams.hpp"
 #include "tensor/tensor_factory.hpp"
+#include "tutti/stream.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +83,10 @@ class MemberNorm {
   /// Queues the sum of all squares. The result has one element.
   [[nodiscard]] Tensor square_sum(std::span<const ElementRange> ranges) const {
     Pieces pieces;
-    for (const ElementRange& range : ranges) pieces.add(range.tensor, range.begin, range.count);
+    for (const ElementRange& range : ranges) {
+      pieces.add(range.tensor, range.begin, range.count);
+      keep(range.tensor);
+    }
     const Tensor sums = numbers(pieces.tiles());
     auto* next = static_cast<double*>(sums.data());
     pieces.for_each([&](const backend::NormPieces& task) {
@@ -111,6 +115,7 @@ class MemberNorm {
       const Tensor dense = gradient.layout()->is_dense() ? gradient : gradient.contiguous();
       if (!gradient.layout()->is_dense()) copies.emplace_back(gradient, dense);
       pieces.add(dense, 0, dense.numel());
+      keep(gradient);
     }
     const double* const factor = static_cast<const double*>(norm_and_factor.data()) + 1;
     pieces.for_each([&](const backend::NormPieces& task) { calls_.scale(stream_, task, factor); });
@@ -132,6 +137,9 @@ class MemberNorm {
             .count = static_cast<std::uint64_t>(sums.numel()),
             .result = static_cast<double*>(result.data())};
   }
+
+  /// The memory, which may be another stream's, is not reused before the work is done.
+  void keep(const Tensor& tensor) const { tensor.record_stream(current_stream(device_)); }
 
   backend::NormCalls& calls_;
   StreamRef stream_;
