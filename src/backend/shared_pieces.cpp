@@ -5,6 +5,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -75,7 +76,7 @@ SharedPieces::SharedPieces(const Range& range, std::vector<Piece> pieces, Audien
       return Row{.bytes = piece.bytes, .token = token, .opaque = piece.opaque};
     });
     seal(PiecesWords{.table = table_.share(audience)}, handle_.bytes);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // Nobody knows the tokens of what has been offered so far, which the files' numbers may come to mean.
     if (port_ != nullptr) {
       for (const Piece& piece : pieces_) port_->withdraw(piece.file.number());
