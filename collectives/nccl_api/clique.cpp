@@ -169,6 +169,17 @@ std::vector<Splitting> Clique::all_parts() const {
   return all;
 }
 
+void Clique::require_different_parts(const Parts& latest) {
+  const std::vector<Splitting> all = all_parts();
+  const auto twice = std::ranges::adjacent_find(all, {}, [](const Splitting& one) { return one.comm->rank; });
+  if (twice == all.end()) return;
+  std::erase(parts_, &latest);
+  throw Refusal{ncclInvalidUsage,
+                fmt::format("ncclCommSplit: rank {} is split a second time before the first split has been "
+                            "made, expected one split of a communicator at a time",
+                            twice->comm->rank)};
+}
+
 void Clique::issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work) {
   const std::vector<Splitting> all = all_parts();
   is_splitting_ = true;
@@ -194,6 +205,7 @@ void Clique::split(std::vector<Splitting> own, const std::function<void(std::vec
   Parts parts{.splittings = std::move(own)};
   Lock lock(mutex_);
   parts_.push_back(&parts);
+  require_different_parts(parts);
   if (static_cast<int>(all_parts().size()) == size()) issue_split(lock, work);
   while (!parts.is_done) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));

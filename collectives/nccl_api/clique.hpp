@@ -57,6 +57,8 @@ class Clique {
   };
 
   [[nodiscard]] std::vector<Splitting> all_parts() const;
+  /// Withdraws the latest parts and throws a `Refusal` if one is of a rank that has a part already.
+  void require_different_parts(const Parts& latest);
   void issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work);
   void carry_out_collectives(std::span<Batch> batches);
   void carry_out_messages(std::span<Batch> batches);

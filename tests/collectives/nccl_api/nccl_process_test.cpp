@@ -129,6 +129,19 @@ TEST_F(NcclProcess, ThreadsSplitTheRanksOfOneGroup) {
   EXPECT_EQ(tensors_[2].to_vector<float>(), (Floats{2, 1}));
 }
 
+TEST_F(NcclProcess, ARankIsNotSplitTwiceAtATime) {
+  Comms parts{};
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (const std::size_t rank : {0U, 1U, 1U})
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms_[rank], 0, 0, &parts[rank], nullptr));
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rank 1 is split a second time"), std::string::npos);
+  EXPECT_EQ(parts, Comms{});
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+  TUTTI_ASSERT_SUCCESS(ncclGroupEnd());
+}
+
 TEST_F(NcclProcess, ACommunicatorIsDestroyedWhenItsGroupEnds) {
   TUTTI_ASSERT_SUCCESS(ncclGroupStart());
   for (std::size_t rank = 0; rank < 3; ++rank) {
