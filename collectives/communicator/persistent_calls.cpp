@@ -246,7 +246,7 @@ class CallsApart : public BoundCalls {
       for (const Stream& own : streams_) stream.wait_stream(own);
     };
     try {
-      for (const Stream& own : streams_) own.wait_stream(stream);
+      follow(stream);
       run(streams_);
       come_back();
     } catch (...) {
@@ -266,6 +266,17 @@ class CallsApart : public BoundCalls {
 
  private:
   virtual void run(StreamList streams) = 0;
+  /// Makes the streams follow another one. For a launch that fails here the other ranks wait, too.
+  void follow(const Stream& stream) {
+    transport::team::Team& team = context().require_own_process().team();
+    try {
+      for (const Stream& own : streams_) own.wait_stream(stream);
+    } catch (...) {
+      if (!team.abort().is_set())
+        team.abort().fail("cannot launch its bound calls", backend::Escaped::current());
+      throw;
+    }
+  }
 
   std::vector<Stream> streams_;  ///< one of each local member's device
 };
@@ -307,8 +318,17 @@ class GraphPerDevice final : public CallsApart {
     for (const Stream& stream : streams) queues_.push_back(StreamAccess::ref(stream));
     const watching::CallRange range([this] { return watched(queues_); });
     launch_graphs(context, queues_, [&] {
-      for (std::size_t local = 0; local < streams.size(); ++local) graphs_[local].launch(streams[local]);
+      for (std::size_t local = 0; local < streams.size(); ++local) launch_part(local, streams[local]);
     });
+  }
+  void launch_part(std::size_t local, const Stream& stream) {
+    try {
+      graphs_[local].launch(stream);
+    } catch (const Error& error) {
+      // The parts before wait for this one: it is no longer refused, but has failed.
+      if (local == 0 || error.code() != ErrorCode::unsupported) throw;
+      throw Error(ErrorCode::internal, error.what());
+    }
   }
 
   std::vector<Graph> graphs_;               ///< of local members
