@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/types.h>
 
 namespace tutti::tcp {
 namespace {
@@ -58,6 +59,7 @@ class TcpEntrance final : public Entrance {
   struct Guest {
     Line line;
     std::optional<Ticket> ticket;
+    pid_t process = 0;
   };
 
   void greet(Claim claim, Line line) {
@@ -69,13 +71,13 @@ class TcpEntrance final : public Entrance {
       return;
     }
     line.expect(sizeof(Applicant));
-    guests_.push_back({.line = std::move(line), .ticket = std::nullopt});
+    guests_.push_back({.line = std::move(line), .ticket = std::nullopt, .process = 0});
   }
   static bool is_there(Guest& guest, const Host& host) {
     const Progress progress = guest.line.receive();
     if (progress == Progress::halfway) return true;
     if (guest.ticket) {
-      host.note_departure(guest.ticket->participant);
+      host.note_departure(guest.ticket->participant, guest.process);
       return false;
     }
     return progress == Progress::complete && admit(guest, host);
@@ -93,10 +95,11 @@ class TcpEntrance final : public Entrance {
     }
     guest.ticket = host.admit(applicant);
     if (!guest.ticket) return false;  // it comes again
+    guest.process = applicant.process;
     guest.line.add(object_bytes(*guest.ticket));
     guest.line.expect(0);
     if (guest.line.flush() == Progress::complete) return true;  // so little fits
-    host.note_departure(guest.ticket->participant);
+    host.note_departure(guest.ticket->participant, guest.process);
     return false;
   }
 

@@ -45,8 +45,9 @@ class Entrance {
   struct Host {
     /// Returns a ticket, or nothing if there are as many newcomers as there can be.
     std::function<std::optional<Ticket>(const Applicant& applicant)> admit;
-    /// Notes that a process has left which had got the ticket of this participant.
-    std::function<void(std::size_t participant)> note_departure;
+    /// Notes that a process has left which had got the ticket of this participant. Another may have got it
+    /// since then.
+    std::function<void(std::size_t participant, pid_t process)> note_departure;
   };
 
   Entrance() = default;

@@ -252,9 +252,11 @@ std::optional<std::vector<std::size_t>> SurvivorAgreement::let_in(const ShrinkSt
 
 std::string SurvivorAgreement::watch_entrance() {
   if (entrance_ == nullptr) entrance_ = team_.open_entrance();
-  entrance_->look(
-      {.admit = [this](const Applicant& applicant) { return ticket_for(applicant); },
-       .note_departure = [this](std::size_t participant) { board_.slots[participant].process.store(0); }});
+  entrance_->look({.admit = [this](const Applicant& applicant) { return ticket_for(applicant); },
+                   .note_departure =
+                       [this](std::size_t participant, pid_t process) {
+                         board_.slots[participant].process.compare_exchange_strong(process, 0);
+                       }});
   return entrance_->account();
 }
 
