@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include <poll.h>
+
 /// Communicators of the ranks of another one that go on, and of newcomers.
 namespace tutti {
 namespace {
@@ -141,6 +143,24 @@ class OpenMemory {
   SharedMemory::Handle handle_;
 };
 
+/// Maps the ranks' memory. Returns nothing if it is gone as they have gone on without this process, or as the
+/// rank that has let it in is lost: another may let it in.
+std::unique_ptr<transport::team::Newcomer> newcomer_of(tcp::Admission& admission) {
+  try {
+    return std::make_unique<transport::team::Newcomer>(admission.ticket);
+  } catch (const Error&) {
+    // Then the rank has closed the connection, or the system does while its process ends.
+    admission.line.expect(0);
+    const tcp::Exchange::Watch no_watch;
+    const tcp::Wait wait(std::chrono::milliseconds(200), no_watch);
+    while (admission.line.receive() == tcp::Progress::halfway) {
+      if (wait.is_over()) throw;
+      wait.until_ready(admission.line.socket(), POLLIN);
+    }
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 class Communicator::Successor {
@@ -223,11 +243,12 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
   const tcp::Exchange::Watch no_watch;
   const tcp::Wait wait(timeout, no_watch);
   for (;;) {
-    const tcp::Admission admission = tcp::await_admission(place, wait);
+    tcp::Admission admission = tcp::await_admission(place, wait);
     Successor successor(own, false);
-    transport::team::Newcomer newcomer(admission.ticket);
-    if (newcomer.run([&runtime] { runtime.backend().wait_elsewhere(); },
-                     [&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); }))
+    const std::unique_ptr<transport::team::Newcomer> newcomer = newcomer_of(admission);
+    if (newcomer == nullptr) continue;
+    if (newcomer->run([&runtime] { runtime.backend().wait_elsewhere(); },
+                      [&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); }))
       return successor.take();
   }
 }
