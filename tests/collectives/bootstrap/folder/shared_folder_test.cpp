@@ -173,13 +173,13 @@ TEST_F(SharedFolder, RanksMayComeInAnyOrder) {
 TEST_F(SharedFolder, MissingRanksAreNamedInTime) {
   const auto in_short = [&](int rank, int size) {
     Rendezvous rendezvous = as_rank(rank, size);
-    rendezvous.timeout = 300ms;
+    rendezvous.timeout = 1500ms;
     return rendezvous;
   };
   std::vector<std::jthread> threads;
   threads.emplace_back([&] {
     EXPECT_TRUE(refuses([&] { shared_folder::Exchange{in_short(0, 4)}; }, ErrorCode::timeout,
-                        {"ranks 1 and 3 of 4", "within 300 ms", folder_}));
+                        {"ranks 1 and 3 of 4", "within 1500 ms", folder_}));
   });
   threads.emplace_back([&] {
     EXPECT_TRUE(
@@ -259,7 +259,7 @@ TEST_F(SharedFolder, LateRanksAndDifferentLengthsAreNamed) {
     shared_folder::Exchange exchange(rendezvous);
     meet(exchange);
     exchange.limit_waits(300ms);
-    if (rendezvous.rank == 2) return std::this_thread::sleep_for(600ms);
+    if (rendezvous.rank == 2) return std::this_thread::sleep_for(1500ms);
     EXPECT_TRUE(refuses([&] { meet(exchange); }, ErrorCode::timeout, {"has given nothing within 300 ms"}));
   });
   on_ranks(2, [](const Rendezvous& rendezvous) {
