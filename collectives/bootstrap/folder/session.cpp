@@ -192,7 +192,7 @@ void Session::host(std::chrono::milliseconds timeout) {
                                    ranks_in_words(missing), size_, missing.size() == 1 ? "has" : "have",
                                    timeout.count(), job_.path()));
       stop(late);
-      throw late;
+      throw Error(late);
     }
     for (const std::string& name : job_.names()) answer(name);
     wait.pause();

@@ -21,7 +21,6 @@ namespace tutti::tcp {
 namespace {
 
 using transport::team::Applicant;
-using transport::team::BuildMark;
 using transport::team::Entrance;
 using transport::team::SurvivorBoard;
 using transport::team::Ticket;
