@@ -47,7 +47,7 @@ class ShardReplicas {
     std::vector<Tensors> others;  ///< by local member: of the member in its place on the rank before
   };
 
-  /// What the ranks of a communicator have put together.
+  /// Holds the state that the ranks of a communicator have put together.
   struct Start {
     std::int64_t communicator = 0;  ///< the number of this one
     std::optional<Age> age;         ///< of the copies; none if there were none, or some were lost

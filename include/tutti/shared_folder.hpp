@@ -28,11 +28,11 @@
 /// killed or never comes.
 ///
 /// # Network file systems
-/// Of the file system it is relied upon that making a file exclusively, making a folder, renaming and
-/// removing are atomic on the server (NFS since version 3); that who opens a file reads what had been written
-/// when it was closed (close-to-open consistency); and that a folder which is opened anew lists new names
-/// after a bounded time, on NFS at most `acdirmax` (60 s unless the mount says otherwise): the timeout should
-/// be longer than that. Neither locks nor modification times are used.
+/// The exchange relies on a file system where making a file exclusively, making a folder, renaming and
+/// removing are atomic on the server (NFS since version 3); where who opens a file reads what had been
+/// written when it was closed (close-to-open consistency); and where a folder which is opened anew lists new
+/// names after a bounded time, on NFS at most `acdirmax` (60 s unless the mount says otherwise): the timeout
+/// should be longer than that. Neither locks nor modification times are used.
 namespace tutti::shared_folder {
 
 /// Says which rank a process is, and where the ranks meet.

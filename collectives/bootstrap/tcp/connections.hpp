@@ -135,7 +135,7 @@ class Connections {
     Greeting greeting;
     std::size_t taken = 0;
   };
-  /// What an event of epoll is about.
+  /// Names the kind of socket that an event of epoll belongs to.
   enum class Source : std::uint8_t { out, in, listener, stranger };
 
   [[nodiscard]] Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }

@@ -38,10 +38,10 @@ struct Ticket {
   std::chrono::milliseconds timeout{};
 };
 
-/// Where processes come that are to become ranks; one rank at a time watches it.
+/// Takes in processes that are to become ranks; one rank at a time watches it.
 class Entrance {
  public:
-  /// What the agreement does about those who come.
+  /// Decides about those who come: the agreement's part.
   struct Host {
     /// Returns a ticket, or nothing if there are as many newcomers as there can be.
     std::function<std::optional<Ticket>(const Applicant& applicant)> admit;

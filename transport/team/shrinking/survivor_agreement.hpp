@@ -65,8 +65,8 @@ struct ShrinkingTeam {
 /// when all have it, any of them commits the round. If one is lost before that, any of them opens the next
 /// round instead. Of these two steps one succeeds, so either all survivors have the communicator or none has.
 ///
-/// Where newcomers are wanted, the first of the ranks that have arrived opens an entrance, and seals once
-/// enough have arrived, too. From then on they take part like ranks: they map the same memory.
+/// If newcomers are wanted, the first of the ranks that have arrived opens an entrance, and seals once enough
+/// of them have arrived, too. From then on they take part like ranks: they map the same memory.
 class SurvivorAgreement {
  public:
   /// For this rank, `self`. The wish must outlive it.
