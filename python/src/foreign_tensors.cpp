@@ -339,30 +339,30 @@ nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consum
 
 Kind Kind::of(nb::handle object) {
   Kind kind;
-  if (!is_tensor_of_tutti(object)) kind.library_ = &library_of(object);
+  if (!is_tensor_of_tutti(object)) kind.origin_ = &library_of(object);
   return kind;
 }
 
 bool Kind::is_own() const noexcept {
-  return library_ == nullptr || !library_->wrapping.is_valid();
+  return origin_ == nullptr || !origin_->wrapping.is_valid();
 }
 
 nb::object Kind::wrap(const Tensor& tensor) const {
   if (!tensor.defined()) return nb::none();
   const bool is_on_host = tensor.device().is_host();
   if (is_own() || (!is_on_host && backend_kind() == BackendKind::host)) return nb::cast(tensor);
-  if (library_->is_torch && library_->exchange != nullptr) {
-    return library_->exchange->imported(export_versioned(tensor, nullptr));
+  if (origin_->is_torch && origin_->exchange != nullptr) {
+    return origin_->exchange->imported(export_versioned(tensor, nullptr));
   }
-  if (library_->is_torch) return library_->wrapping(to_capsule(tensor, false, nullptr));
-  if (!is_on_host && library_->holds == Library::Holds::host) return nb::cast(tensor);
-  if (is_on_host && library_->holds == Library::Holds::devices) {
-    const nb::object& wrapping = library_->wrapping_on_host;
+  if (origin_->is_torch) return origin_->wrapping(to_capsule(tensor, false, nullptr));
+  if (!is_on_host && origin_->holds == Library::Holds::host) return nb::cast(tensor);
+  if (is_on_host && origin_->holds == Library::Holds::devices) {
+    const nb::object& wrapping = origin_->wrapping_on_host;
     return wrapping.is_valid() ? wrapping(nb::cast(tensor)) : nb::cast(tensor);
   }
   nb::object own = nb::cast(tensor);
   try {
-    return library_->wrapping(own);
+    return origin_->wrapping(own);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_Exception)) throw;
   }
@@ -379,8 +379,8 @@ OwnStreams::~OwnStreams() {
 std::optional<Stream> Kind::current_stream(Device device) const {
   if (is_own() || device.is_host() || own_streams > 0 || backend_kind() != BackendKind::cuda)
     return std::nullopt;
-  if (!has_streams(*library_)) return std::nullopt;
-  void* const handle = current_handle(*library_, device);
+  if (!has_streams(*origin_)) return std::nullopt;
+  void* const handle = current_handle(*origin_, device);
   const Stream own = tutti::current_stream(device);
   if (handle == own.native_handle() || is_captured(own)) return std::nullopt;
   return ExternalStream(handle, device);

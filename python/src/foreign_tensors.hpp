@@ -33,7 +33,7 @@ class Kind {
   [[nodiscard]] std::optional<Stream> current_stream(Device device) const;
 
  private:
-  const Library* library_ = nullptr;  ///< of another library; lives as long as the process
+  const Library* origin_ = nullptr;  ///< of another library; lives as long as the process
 };
 
 /// Makes calls of this thread go on tutti's current streams, not on those of the operands' library, as long

@@ -3,6 +3,7 @@
 #include "base/ranks_in_words.hpp"
 #include "collectives/bootstrap/folder/network.hpp"
 #include "collectives/bootstrap/folder/session.hpp"
+#include "collectives/bootstrap/own_device.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/shared_folder.hpp"
@@ -204,15 +205,7 @@ Rendezvous rendezvous() {
 
 Communicator make_communicator(const Rendezvous& rendezvous, const CommunicatorOptions& options) {
   Exchange exchange(rendezvous);
-  CommunicatorOptions chosen = options;
-  try {
-    init();  // the count is that of the devices that will be used
-    const int count = device_count();
-    if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(rendezvous.local_rank % count);
-  } catch (const Error&) {
-    // A rank that has no devices: the constructor finds out again, and tells the others.
-  }
-  return Communicator(exchange, chosen);
+  return Communicator(exchange, with_own_device(options, rendezvous.local_rank));
 }
 
 }  // namespace tutti::shared_folder

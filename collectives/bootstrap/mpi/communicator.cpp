@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/mpi/checks.hpp"
+#include "collectives/bootstrap/own_device.hpp"
 #include "os/descriptor.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -56,15 +57,7 @@ Communicator make_communicator(MPI_Comm comm, const CommunicatorOptions& options
   Exchange exchange(comm, options.timeout > 0ms ? options.timeout : 1min);
   // All ranks ask, also those that name their devices: it is collective.
   const int local = local_rank_in(exchange);
-  CommunicatorOptions chosen = options;
-  try {
-    init();  // the count is that of the devices that will be used
-    const int count = device_count();
-    if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(local % count);
-  } catch (const Error&) {
-    // A rank that has no devices: the constructor finds out again, and tells the others.
-  }
-  return Communicator(exchange, chosen);
+  return Communicator(exchange, with_own_device(options, local));
 }
 
 }  // namespace tutti::mpi

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/own_device.hpp"
 #include "collectives/bootstrap/tcp/star.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -39,15 +40,7 @@ void Exchange::set_timeout(std::chrono::milliseconds timeout) {
 
 Communicator make_communicator(const Rendezvous& rendezvous, const CommunicatorOptions& options) {
   Exchange exchange(rendezvous);
-  CommunicatorOptions chosen = options;
-  try {
-    init();  // the count is that of the devices that will be used
-    const int count = device_count();
-    if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(rendezvous.local_rank % count);
-  } catch (const Error&) {
-    // A rank that has no devices: the constructor finds out again, and tells the others.
-  }
-  return Communicator(exchange, chosen);
+  return Communicator(exchange, with_own_device(options, rendezvous.local_rank));
 }
 
 }  // namespace tutti::tcp
