@@ -5,6 +5,7 @@
 #include "collectives/nccl_api/base/settings.hpp"
 #include "settings/environment.hpp"
 #include "transport/nccl/library_paths.hpp"
+#include "transport/nccl/opened_library.hpp"
 #include "tutti/device.hpp"
 
 #include <atomic>
@@ -21,9 +22,10 @@
 namespace tutti::nccl_api {
 namespace {
 
-using transport::nccl::library_flags;
 using transport::nccl::library_paths;
 using transport::nccl::mark_of_tutti;
+using transport::nccl::open_library;
+using transport::nccl::OpenedLibrary;
 using transport::nccl::unused_result;
 
 /// The first version with configurations, blocking and not, and with `ncclCommSplit`.
@@ -41,11 +43,6 @@ Dl_info file_of(const void* address) {
 const Dl_info& own_file() {
   static const Dl_info own = file_of(&is_library_open);
   return own;
-}
-
-std::string reason_of_loader() {
-  const char* const reason = dlerror();
-  return reason != nullptr ? reason : "the loader gives no reason";
 }
 
 /// Returns the only file that may be opened, if a variable names one.
@@ -92,8 +89,9 @@ std::string NcclLibrary::open(const std::string& path) {
   std::error_code ignored;
   if (own_file().dli_fname != nullptr && std::filesystem::equivalent(path, own_file().dli_fname, ignored))
     return fmt::format("{} is tutti's own library, expected NCCL's", path);
-  handle_ = dlopen(path.c_str(), library_flags);
-  if (handle_ == nullptr) return fmt::format("{} cannot be loaded ({})", path, reason_of_loader());
+  const OpenedLibrary library = open_library(path);
+  if (!library.problem.empty()) return library.problem;
+  handle_ = library.handle;
   const auto get_version = reinterpret_cast<decltype(&ncclGetVersion)>(dlsym(handle_, "ncclGetVersion"));
   const auto text = reinterpret_cast<decltype(&ncclGetErrorString)>(dlsym(handle_, "ncclGetErrorString"));
   if (get_version == nullptr || text == nullptr) return fmt::format("{} has not NCCL's functions", path);

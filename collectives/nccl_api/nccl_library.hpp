@@ -6,7 +6,7 @@
 namespace tutti::nccl_api {
 
 /// NCCL's own library, which carries the communicators that tutti does not. It is opened when the first one
-/// is made, with its own names first, and stays open. Thread-safe.
+/// is made, keeps to its own functions from then on, and stays open. Thread-safe.
 class NcclLibrary {
  public:
   /// Returns the library, which the first call looks for and opens: the file that `TUTTI_NCCL_FALLBACK` or

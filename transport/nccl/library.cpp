@@ -3,6 +3,7 @@
 
 #include "settings/environment.hpp"
 #include "transport/nccl/library_paths.hpp"
+#include "transport/nccl/opened_library.hpp"
 #include "tutti/error.hpp"
 
 #include <optional>
@@ -165,13 +166,9 @@ Library::Library() {
 }
 
 std::string Library::load(const std::string& path) {
-  void* library = dlopen(path.c_str(), library_flags);
-  if (library == nullptr) {
-    const char* reason = dlerror();
-    return fmt::format("{} cannot be loaded ({})", path,
-                       reason != nullptr ? reason : "the loader gives no reason");
-  }
-  if (const char* missing = resolve_all(library, functions_); missing != nullptr) {
+  const OpenedLibrary library = open_library(path);
+  if (!library.problem.empty()) return library.problem;
+  if (const char* missing = resolve_all(library.handle, functions_); missing != nullptr) {
     return fmt::format("{} has no function {}", path, missing);
   }
   if (is_of_tutti(functions_)) return fmt::format("{} is tutti's own, which has NCCL's interface", path);

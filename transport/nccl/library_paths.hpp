@@ -5,17 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <dlfcn.h>
-
 namespace tutti::transport::nccl {
-
-/// How NCCL's library is opened. It calls functions of its own by names that libtutti_nccl.so may have, too:
-/// it is to find its own first. (The sanitizers' libraries do not bear that.)
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr int library_flags = RTLD_NOW | RTLD_LOCAL;
-#else
-inline constexpr int library_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
 
 /// A number that no result has.
 inline constexpr int unused_result = 15;

@@ -189,6 +189,9 @@ ncclResult_t collective(const char* function, ncclComm_t comm, const void* in, s
                         ncclRedOp_t op, Compute compute) {
   if (const ncclResult_t result = count(function); result != ncclSuccess) return result;
   if (comm == nullptr || bytes > slot_bytes) return fail(ncclInvalidArgument, "fake: bad arguments");
+  // By its own name, which the program may have given to another library, as NCCL does.
+  ncclResult_t state = ncclSuccess;
+  if (const ncclResult_t result = ncclCommGetAsyncError(comm, &state); result != ncclSuccess) return result;
   const unsigned number = comm->calls++;
   const auto give = [=] {
     const ncclResult_t free = wait(*comm, [&] {
@@ -286,8 +289,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int*) {
   static_cast<void>(count("ncclCommInitAll"));
   ncclUniqueId id;
-  ncclResult_t result =
-      ncclGetUniqueId(&id);  // by its own name, which the program may have given to another library
+  ncclResult_t result = ncclGetUniqueId(&id);  // by its own name, as above
   if (result != ncclSuccess) return result;
   static_cast<void>(ncclGroupStart());
   for (int rank = 0; rank < ranks; ++rank) static_cast<void>(ncclCommInitRank(comms + rank, ranks, id, rank));

@@ -109,6 +109,35 @@ TEST(NcclFallback, HasNcclCarryRanksOfSeveralHosts) {
   });
 }
 
+/// Loads the library as programs do, PyTorch for one, before tutti needs it: the loader has it find the
+/// names of tutti then, if the program has them.
+void load_fake_early() {
+  ASSERT_NE(dlopen(TUTTI_FAKE_NCCL, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+}
+
+TEST(NcclFallback, CallsItsOwnFunctionsThoughTheProgramHasLoadedItBefore) {
+  expect_all_right(2, [](Exchange& exchange) {
+    use_fake(std::to_string(exchange.rank()));
+    load_fake_early();
+    const ncclComm_t comm = common_communicator(exchange);
+    EXPECT_EQ(all_reduced(comm, {1}), (Floats{2}));
+    EXPECT_EQ(all_reduced(comm, {2}), (Floats{4}));
+    TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+  });
+  expect_all_right(1, [](Exchange&) {
+    use_fake("here");
+    set("TUTTI_NCCL_FALLBACK", "always");
+    set("TUTTI_NCCL_LIBRARY", TUTTI_FAKE_NCCL);
+    load_fake_early();
+    boot("island", 2);
+    std::array<ncclComm_t, 2> comms{};
+    TUTTI_ASSERT_SUCCESS(ncclCommInitAll(comms.data(), 2, nullptr));
+    EXPECT_EQ(fake_calls("ncclGetUniqueId"), 1);
+    EXPECT_EQ(fake_calls("ncclGroupEnd"), 1);
+    for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+  });
+}
+
 TEST(NcclFallback, PartsOfNcclsCommunicatorsAreNccls) {
   expect_all_right(3, [](Exchange& exchange) {
     use_fake(host_of(exchange));

@@ -3,7 +3,8 @@
  * communicator, and calls what NCCL has. Prints the version of the library that it was given.
  *
  * usage: program [LIBRARY]     opens LIBRARY instead of the one that it is linked with
- * PROGRAM_HOSTS=1: the processes pretend to be on hosts of their own */
+ * PROGRAM_HOSTS=1: the processes pretend to be on hosts of their own
+ * PROGRAM_EARLY=LIBRARY: loads LIBRARY first, and calls nothing in it */
 
 #include "tutti/nccl_api.h"
 
@@ -96,6 +97,8 @@ int main(int argc, char** argv) {
   int failed = 0;
   ncclUniqueId id;
   pid_t child;
+  if (getenv("PROGRAM_EARLY") != NULL && dlopen(getenv("PROGRAM_EARLY"), RTLD_NOW) == NULL)
+    return fprintf(stderr, "%s\n", dlerror());
   if (find_functions(argc > 1 ? argv[1] : NULL) != 0) return 1;
   if (nccl.GetVersion(&version) != ncclSuccess) return 1;
   printf("%d\n", version);
