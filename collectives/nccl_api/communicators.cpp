@@ -258,6 +258,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     face::require_communicator("ncclCommAbort", comm);
     const std::unique_ptr<ncclComm> owner(comm);
     comm->mark = 0;
+    face::Group::of_thread().drop(comm);
     if (comm->clique) return comm->clique->abort();
     face::require_success_of_nccl("ncclCommAbort",
                                   face::call_nccl<&ncclCommAbort>("ncclCommAbort", comm->nccl), nullptr);

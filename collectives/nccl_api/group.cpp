@@ -136,6 +136,13 @@ void Group::add(Forwarded forwarded) {
   if (depth_ == 0) carry_out();
 }
 
+void Group::drop(ncclComm_t comm) noexcept {
+  std::erase_if(calls_, [&](const Call& call) { return call.comm == comm; });
+  std::erase_if(splittings_, [&](const Splitting& splitting) { return splitting.comm == comm; });
+  std::erase_if(forwarded_,
+                [&](const Forwarded& one) { return comm->nccl != nullptr && one.nccl == comm->nccl; });
+}
+
 void Group::clear() noexcept {
   calls_.clear();
   joinings_.clear();

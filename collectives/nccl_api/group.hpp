@@ -38,6 +38,8 @@ class Group {
   void add(const Joining& joining);
   void add(const Splitting& splitting);
   void add(Forwarded forwarded);
+  /// Drops what is queued for a communicator that is aborted.
+  void drop(ncclComm_t comm) noexcept;
   /// Has the outermost end destroy the communicator, after all calls.
   void add_leaving(ncclComm_t comm) { leaving_.push_back(comm); }
 

@@ -73,8 +73,12 @@ void make(std::span<const Joining> run, const Facts& facts) {
   Meeting* const others = meeting ? &*meeting : nullptr;
   const std::optional<std::string> reason =
       reason_for_nccl(meeting ? meeting->parties() : std::span<const Party>(&party, 1));
-  if (reason) return make_by_nccl(run, others, *reason);
-  make_by_tutti(run, others);
+  if (reason) {
+    make_by_nccl(run, others, *reason);
+  } else {
+    make_by_tutti(run, others);
+  }
+  if (is_whole) MeetingHost::withdraw(first.address);
 }
 
 /// Cuts the ranks of one communicator, in order, into runs whose numbers follow one another.

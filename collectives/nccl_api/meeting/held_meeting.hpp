@@ -62,6 +62,8 @@ class HeldMeeting {
   /// Takes note that the visitor's connection has ended.
   void lose(Visitor& visitor);
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  /// Returns whether a party has ever been taken in.
+  [[nodiscard]] bool has_begun() const noexcept { return ranks_ > 0; }
   [[nodiscard]] Visitor::Clock::time_point next_deadline() const noexcept;
 
  private:

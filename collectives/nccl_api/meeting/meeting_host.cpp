@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -83,6 +84,9 @@ Token new_token() {
   return token;
 }
 
+/// The process's host, once it listens.
+std::atomic<MeetingHost*> listening{nullptr};
+
 }  // namespace
 
 MeetingHost& MeetingHost::get() {
@@ -106,6 +110,7 @@ MeetingHost::MeetingHost() : address_(own_address()) {
       {.name = "tutti-meetings", .purpose = "to hold meetings of ranks"}, [this] { run(); },
       [](const backend::Escaped& escaped) { log_warning(escaped.what); });
   thread_.detach();
+  listening.store(this);
 }
 
 MeetingAddress MeetingHost::announce() {
@@ -114,6 +119,14 @@ MeetingAddress MeetingHost::announce() {
   const std::lock_guard lock(mutex_);
   meetings_.emplace(address.token, std::make_unique<HeldMeeting>());
   return address;
+}
+
+void MeetingHost::withdraw(const MeetingAddress& address) {
+  MeetingHost* const host = listening.load();
+  if (host == nullptr) return;
+  const std::lock_guard lock(host->mutex_);
+  const auto found = host->meetings_.find(address.token);
+  if (found != host->meetings_.end() && !found->second->has_begun()) host->meetings_.erase(found);
 }
 
 void MeetingHost::run() {

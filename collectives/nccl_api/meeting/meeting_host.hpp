@@ -25,6 +25,9 @@ class MeetingHost {
 
   /// Makes a new meeting, for which ranks may come until it has succeeded or failed.
   [[nodiscard]] MeetingAddress announce();
+  /// Ends the meeting, if this process has announced it and nobody has come: the ranks need none, because one
+  /// thread makes them all. Whoever comes later is refused.
+  static void withdraw(const MeetingAddress& address);
 
  private:
   MeetingHost();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -215,6 +216,26 @@ TEST_F(NcclProcess, AnAbortEndsTheCallsOfOtherThreads) {
   ncclResult_t state = ncclSuccess;
   TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comms_[2], &state));
   EXPECT_EQ(state, ncclRemoteError);
+}
+
+TEST_F(NcclProcess, AnAbortDropsWhatTheGroupHasQueuedForTheRank) {
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+  for (ncclComm_t& comm : comms_) TUTTI_EXPECT_SUCCESS(ncclCommAbort(std::exchange(comm, nullptr)));
+  TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(tensors_[rank].to_vector<float>(), (Floats{static_cast<float>(rank), 1}));
+}
+
+TEST_F(NcclProcess, AnIdWhoseRanksOneThreadHasMadeIsUsedUp) {
+  ncclUniqueId id{};
+  ncclComm_t whole = nullptr;
+  TUTTI_ASSERT_SUCCESS(ncclGetUniqueId(&id));
+  TUTTI_ASSERT_SUCCESS(ncclCommInitRank(&whole, 1, id, 0));
+  ncclComm_t late = nullptr;
+  EXPECT_EQ(ncclCommInitRank(&late, 2, id, 1), ncclInvalidArgument);
+  EXPECT_NE(last_sentence().find("has been made already"), std::string::npos) << last_sentence();
+  TUTTI_EXPECT_SUCCESS(ncclCommDestroy(whole));
 }
 
 TEST_F(NcclProcess, WhatIsNotCarriedOutIsRefusedWithASentence) {
