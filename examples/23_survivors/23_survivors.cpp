@@ -92,7 +92,8 @@ class Trainer {
   }
 
   void run() {
-    while (step_number() < end_) {
+    // A loss in the last step is noticed after the step has been counted.
+    while (step_number() < end_ || !communicator_.is_running()) {
       try {
         if (!communicator_.is_running()) go_on_after_a_loss();
         step();
