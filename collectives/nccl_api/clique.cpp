@@ -14,9 +14,18 @@
 #include <fmt/format.h>
 
 namespace tutti::nccl_api {
+namespace {
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> latest{0};
+  return latest.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
 
 Clique::Clique(Communicator communicator)
     : communicator_(std::move(communicator)),
+      number_(next_number()),
       devices_(communicator_.devices()),
       first_rank_(communicator_.first_member()),
       ranks_(communicator_.member_count()),
@@ -213,9 +222,8 @@ void Clique::split(std::vector<Splitting> own, const std::function<void(std::vec
     const bool is_running = communicator_.is_running();
     if (is_running && std::chrono::steady_clock::now() < deadline) continue;
     const std::string sentence = fmt::format(
-        "ncclCommSplit: {} of {} ranks of this process are split, expected all of them in one group or in "
-        "several "
-        "threads",
+        "ncclCommSplit: {} of {} ranks of this process are split, expected all of them in one "
+        "group or in several threads, which split communicators in the same order",
         all_parts().size(), size());
     std::erase(parts_, &parts);
     if (!is_running) communicator_.check();

@@ -28,6 +28,8 @@ class Clique {
   explicit Clique(Communicator communicator);
 
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
+  /// Returns a number by which all threads of the process put communicators in the same order.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(devices_.size()); }
   [[nodiscard]] int first_rank() const noexcept { return first_rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -91,6 +93,7 @@ class Clique {
   };
 
   Communicator communicator_;
+  std::uint64_t number_;
   std::atomic<int> callers_{0};
   std::vector<Device> devices_;
   int first_rank_;

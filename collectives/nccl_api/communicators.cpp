@@ -86,7 +86,7 @@ void split_by_nccl(ncclComm_t comm, int color, int key, ncclComm_t* result, cons
   const auto split = std::make_shared<Split>(Split{.configuration = configuration_of(config)});
   Group::of_thread().add(Forwarded{
       .function = "ncclCommSplit",
-      .nccl = comm->nccl,
+      .comm = comm,
       .call =
           [nccl = comm->nccl, color, key, split] {
             return call_nccl<&ncclCommSplit>("ncclCommSplit", nccl, color, key, &split->part,
@@ -256,8 +256,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   return face::guarded("ncclCommAbort", [&] {
     face::require_communicator("ncclCommAbort", comm);
-    const std::unique_ptr<ncclComm> owner(comm);
-    comm->mark = 0;
+    const std::shared_ptr<ncclComm> owner = face::take_back(comm);
     face::Group::of_thread().drop(comm);
     if (comm->clique) return comm->clique->abort();
     face::require_success_of_nccl("ncclCommAbort",

@@ -32,10 +32,13 @@ template <class Argument>
   return comm->nccl;
 }
 
-/// An argument of a call that a group makes later: of a configuration, a copy.
+/// An argument of a call that a group makes later, as NCCL has to get it: of a communicator, NCCL's handle,
+/// for tutti's may be gone by then; of a configuration, a copy.
 template <class Argument>
 struct Kept {
   Argument value;
+  // NOLINTNEXTLINE(google-explicit-constructor): made from the argument
+  Kept(Argument argument) : value(for_nccl(argument)) {}
   [[nodiscard]] Argument get() const noexcept { return value; }
 };
 template <>
@@ -64,9 +67,8 @@ void forward(const char* function, ncclComm_t comm, Arguments... arguments) {
   static_cast<void>(nccl_function<Own>(function));  // a function that NCCL lacks fails the group now
   auto kept = std::make_tuple(Kept<Arguments>{arguments}...);
   Group::of_thread().add(Forwarded{
-      .function = function, .nccl = comm->nccl, .call = [function, kept = std::move(kept)] {
-        return std::apply(
-            [&](const auto&... all) { return call_nccl<Own>(function, for_nccl(all.get())...); }, kept);
+      .function = function, .comm = comm, .call = [function, kept = std::move(kept)] {
+        return std::apply([&](const auto&... all) { return call_nccl<Own>(function, all.get()...); }, kept);
       }});
 }
 

@@ -8,6 +8,7 @@
 #include "collectives/nccl_api/nccl_calls.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -29,6 +30,30 @@ std::vector<Batch> batches_of(std::span<const Call> calls) {
     (is_message(call.kind) ? batch.messages : batch.collectives).push_back(call);
   }
   return batches;
+}
+
+/// Returns the cliques in the order of their first calls. But those that wait for calls of other threads,
+/// which may have them in another order, are in that of their numbers, on the same places.
+std::vector<const Clique*> cliques_of(std::span<const Batch> batches) {
+  std::vector<const Clique*> order;
+  for (const Batch& batch : batches) {
+    if (std::ranges::find(order, batch.comm->clique.get()) == order.end())
+      order.push_back(batch.comm->clique.get());
+  }
+  std::vector<const Clique*> waiting;
+  std::ranges::copy_if(order, std::back_inserter(waiting), [&](const Clique* clique) {
+    const auto called = std::ranges::count(batches, clique, [](const Batch& batch) {
+      return static_cast<const Clique*>(batch.comm->clique.get());
+    });
+    return called < clique->size();
+  });
+  std::vector<const Clique*> numbered = waiting;
+  std::ranges::sort(numbered, {}, &Clique::number);
+  for (const Clique*& clique : order) {
+    const auto place = std::ranges::find(waiting, clique) - waiting.begin();
+    if (place < std::ssize(waiting)) clique = numbered[static_cast<std::size_t>(place)];
+  }
+  return order;
 }
 
 }  // namespace
@@ -61,6 +86,7 @@ void Group::abandon() noexcept {
 
 void Group::carry_out() {
   try {
+    require_kept();
     join(std::exchange(joinings_, {}));
     split(std::exchange(splittings_, {}));
     carry_out_calls();
@@ -78,7 +104,7 @@ void Group::forward_calls() {
   if (forwarded_.empty()) return;
   const std::vector<Forwarded> all = std::exchange(forwarded_, {});
   NcclGroup group;
-  for (const Forwarded& one : all) group.take(one.function, one.nccl, one.call());
+  for (const Forwarded& one : all) group.take(one.function, one.comm->nccl, one.call());
   group.end();
   for (const Forwarded& one : all) {
     if (one.finish) one.finish();
@@ -89,17 +115,28 @@ void Group::leave() {
   if (!leaving_.empty()) destroy(std::exchange(leaving_, {}));
 }
 
+void Group::keep(ncclComm_t comm) {
+  const bool is_kept = std::ranges::any_of(kept_, [&](const auto& handle) { return handle.get() == comm; });
+  if (!is_kept) kept_.push_back(comm->self);
+}
+
+void Group::require_kept() const {
+  const auto lost =
+      std::ranges::find_if(kept_, [](const auto& handle) { return handle->is_given_back.load(); });
+  if (lost == kept_.end()) return;
+  throw Refusal{ncclInvalidUsage,
+                fmt::format("ncclGroupEnd: another thread has aborted or destroyed the communicator of rank "
+                            "{}, of which the group has calls: none is made",
+                            (*lost)->rank)};
+}
+
 void Group::carry_out_calls() {
   if (calls_.empty()) return;
   Clique& only = *calls_.front().comm->clique;
   if (calls_.size() == 1 && only.size() == 1) return only.carry_out(calls_.front());
   std::vector<Batch> batches = batches_of(calls_);
-  // Those of one clique one behind the other, the cliques in the order of their first calls.
-  std::vector<const Clique*> order;
-  for (const Batch& batch : batches) {
-    if (std::ranges::find(order, batch.comm->clique.get()) == order.end())
-      order.push_back(batch.comm->clique.get());
-  }
+  // Those of one clique one behind the other.
+  const std::vector<const Clique*> order = cliques_of(batches);
   std::ranges::stable_sort(batches, {}, [&](const Batch& batch) {
     return std::ranges::find(order, batch.comm->clique.get()) - order.begin();
   });
@@ -117,6 +154,7 @@ void Group::add(const Call& call) {
     const std::shared_ptr<Clique> clique = call.comm->clique;  // an abort frees the handle
     return clique->carry_out(call);
   }
+  keep(call.comm);
   calls_.push_back(call);
   if (depth_ == 0) carry_out();
 }
@@ -127,11 +165,13 @@ void Group::add(const Joining& joining) {
 }
 
 void Group::add(const Splitting& splitting) {
+  keep(splitting.comm);
   splittings_.push_back(splitting);
   if (depth_ == 0) carry_out();
 }
 
 void Group::add(Forwarded forwarded) {
+  keep(forwarded.comm);
   forwarded_.push_back(std::move(forwarded));
   if (depth_ == 0) carry_out();
 }
@@ -139,8 +179,8 @@ void Group::add(Forwarded forwarded) {
 void Group::drop(ncclComm_t comm) noexcept {
   std::erase_if(calls_, [&](const Call& call) { return call.comm == comm; });
   std::erase_if(splittings_, [&](const Splitting& splitting) { return splitting.comm == comm; });
-  std::erase_if(forwarded_,
-                [&](const Forwarded& one) { return comm->nccl != nullptr && one.nccl == comm->nccl; });
+  std::erase_if(forwarded_, [&](const Forwarded& one) { return one.comm == comm; });
+  std::erase_if(kept_, [&](const auto& handle) { return handle.get() == comm; });
 }
 
 void Group::clear() noexcept {
@@ -148,6 +188,7 @@ void Group::clear() noexcept {
   joinings_.clear();
   splittings_.clear();
   forwarded_.clear();
+  kept_.clear();
 }
 
 }  // namespace tutti::nccl_api

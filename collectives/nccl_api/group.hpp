@@ -5,6 +5,7 @@
 #include "collectives/nccl_api/join_request.hpp"
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace tutti::nccl_api {
@@ -12,7 +13,7 @@ namespace tutti::nccl_api {
 /// A call that NCCL is to make for a communicator that it carries.
 struct Forwarded {
   const char* function = "";
-  ncclComm_t nccl = nullptr;  ///< NCCL's handle
+  ncclComm_t comm = nullptr;
   std::function<ncclResult_t()> call{};
   std::function<void()> finish{};  ///< called once NCCL's group has ended; may be empty
 };
@@ -45,6 +46,10 @@ class Group {
 
  private:
   void carry_out();
+  /// Owns the handle until the calls have been made, whatever other threads do with it.
+  void keep(ncclComm_t comm);
+  /// Throws a `Refusal` if another thread has taken a communicator away of which there are calls.
+  void require_kept() const;
   void carry_out_calls();
   void forward_calls();
   void leave();
@@ -57,6 +62,7 @@ class Group {
   std::vector<Splitting> splittings_;
   std::vector<Forwarded> forwarded_;
   std::vector<ncclComm_t> leaving_;
+  std::vector<std::shared_ptr<ncclComm>> kept_;
 };
 
 /// Makes the calls of a scope a group. `end` carries it out; without it, the calls stay in the group around,

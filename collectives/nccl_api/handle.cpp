@@ -4,9 +4,23 @@
 #include "base/hash.hpp"
 #include "collectives/nccl_api/base/errors.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tutti::nccl_api {
+
+ncclComm_t give_out(std::shared_ptr<ncclComm> handle) noexcept {
+  const ncclComm_t comm = handle.get();
+  comm->self = std::move(handle);
+  return comm;
+}
+
+std::shared_ptr<ncclComm> take_back(ncclComm_t comm) noexcept {
+  comm->mark = 0;
+  comm->is_given_back.store(true);
+  return std::move(comm->self);
+}
 
 void require_communicator(const char* function, ncclComm_t comm) {
   require(function, comm, "comm");

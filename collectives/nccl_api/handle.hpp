@@ -8,6 +8,7 @@
 #include "tutti/tensor.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,8 @@ struct ncclComm {
   static constexpr std::uint64_t live = 0x7475747469636f6d;
 
   std::uint64_t mark = live;                          ///< tells whether the pointer is one
+  std::shared_ptr<ncclComm> self{};                   ///< the program's share in the handle
+  std::atomic<bool> is_given_back{false};             ///< the program has no share any more
   std::shared_ptr<tutti::nccl_api::Clique> clique{};  ///< empty if NCCL carries it
   ncclComm* nccl = nullptr;                           ///< NCCL's handle, which only NCCL looks into
   int local = 0;                                      ///< place in the clique
@@ -55,6 +58,11 @@ struct ncclComm {
 };
 
 namespace tutti::nccl_api {
+
+/// Makes the program an owner of the handle. Groups that queue calls of it are others.
+[[nodiscard]] ncclComm_t give_out(std::shared_ptr<ncclComm> handle) noexcept;
+/// Takes the handle from the program.
+[[nodiscard]] std::shared_ptr<ncclComm> take_back(ncclComm_t comm) noexcept;
 
 /// Throws a `Refusal` unless `comm` is a communicator that has been made.
 void require_communicator(const char* function, ncclComm_t comm);

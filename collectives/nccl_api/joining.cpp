@@ -11,11 +11,14 @@
 #include "collectives/nccl_api/nccl_joining.hpp"
 #include "os/thread.hpp"
 #include "settings/log.hpp"
+#include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,9 +40,9 @@ void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
   const auto clique = std::make_shared<Clique>(std::move(communicator));
   if (clique->first_rank() == 0)
     log_info(fmt::format("tutti carries a communicator of {} ranks for NCCL's interface", clique->ranks()));
-  std::vector<std::unique_ptr<ncclComm>> handles;
+  std::vector<std::shared_ptr<ncclComm>> handles;
   for (int local = 0; local < clique->size(); ++local) {
-    auto handle = std::make_unique<ncclComm>();
+    auto handle = std::make_shared<ncclComm>();
     handle->clique = clique;
     handle->local = local;
     handle->rank = clique->first_rank() + local;
@@ -47,7 +50,7 @@ void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
     handle->device = clique->device(local);
     handles.push_back(std::move(handle));
   }
-  for (std::size_t i = 0; i < handles.size(); ++i) *results[i] = handles[i].release();
+  for (std::size_t i = 0; i < handles.size(); ++i) *results[i] = give_out(std::move(handles[i]));
 }
 
 /// Has tutti make the communicator of some ranks, which meet those of other parties if there are any.
@@ -63,13 +66,15 @@ void make_by_tutti(std::span<const Joining> run, Meeting* meeting) {
 }
 
 /// Makes the communicator of some ranks, all of which the thread with the facts makes together.
-void make(std::span<const Joining> run, const Facts& facts) {
+/// `require_wish` throws once nobody needs it any more.
+void make(std::span<const Joining> run, const Facts& facts, const std::function<void()>& require_wish) {
   const Joining& first = run.front();
   Party party{.first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
   for (const Joining& joining : run) party.need = std::max(party.need, joining.need);
   const bool is_whole = static_cast<std::size_t>(first.ranks) == run.size();
   std::optional<Meeting> meeting;
-  if (!is_whole) meeting.emplace(first.address, first.ranks, party, Settings::get().join_timeout);
+  if (!is_whole)
+    meeting.emplace(first.address, first.ranks, party, Settings::get().join_timeout, require_wish);
   Meeting* const others = meeting ? &*meeting : nullptr;
   const std::optional<std::string> reason =
       reason_for_nccl(meeting ? meeting->parties() : std::span<const Party>(&party, 1));
@@ -95,28 +100,35 @@ std::vector<std::span<const Joining>> runs_of(std::span<const Joining> joinings)
   return runs;
 }
 
-/// Calls `make` for each run, of which all but the first get a thread of their own.
-void make_all(std::span<const std::span<const Joining>> runs) {
-  const Facts facts = own_facts();
-  std::vector<std::exception_ptr> errors(runs.size());
+/// Calls `work` with each number below `count` at the same time, and returns when all calls have; for all but
+/// the first, there are threads with the role. Throws the first error.
+void do_at_once(std::size_t count, const backend::Thread::Role& role,
+                const std::function<void(std::size_t)>& work) {
+  std::vector<std::exception_ptr> errors(count);
   const auto attempt = [&](std::size_t i) {
     try {
-      make(runs[i], facts);
+      work(i);
     } catch (...) {
       errors[i] = std::current_exception();
     }
   };
   {
     std::vector<backend::Thread> threads;
-    for (std::size_t i = 1; i < runs.size(); ++i)
+    for (std::size_t i = 1; i < count; ++i)
       threads.emplace_back(
-          backend::Thread::Role{.name = "tutti-join", .purpose = "to make a communicator"},
-          [&attempt, i] { attempt(i); }, [](const backend::Escaped&) {});
+          role, [&attempt, i] { attempt(i); }, [](const backend::Escaped&) {});
     attempt(0);
   }
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
+}
+
+/// Does what `join` does, without giving up what has been made if that fails.
+void make_all(std::span<const std::span<const Joining>> runs, const std::function<void()>& require_wish) {
+  const Facts facts = own_facts();
+  do_at_once(runs.size(), {.name = "tutti-join", .purpose = "to make a communicator"},
+             [&](std::size_t i) { make(runs[i], facts, require_wish); });
 }
 
 /// Describes a rank to the others of a communicator that is split.
@@ -151,7 +163,6 @@ void split_processes(const Splitting& splitting) {
   Communicator& communicator = splitting.comm->clique->communicator();
   const std::optional<int> color = splitting.color < 0 ? std::nullopt : std::optional(splitting.color);
   std::optional<Communicator> part = communicator.split(color, splitting.key);
-  *splitting.result = nullptr;
   if (part) hand_out(std::move(*part), std::span(&splitting.result, 1));
 }
 
@@ -165,10 +176,23 @@ std::vector<int> ranks_of_color(std::span<const Wish> wishes, int color) {
   return ranks;
 }
 
+/// Makes streams of its own the current ones of devices: what other splits exchange at the same time, in
+/// whatever order, is not waited for.
+class OwnStreams {
+ public:
+  explicit OwnStreams(std::span<const Device> devices) {
+    for (const Device device : devices) guards_.emplace_back(std::in_place, Stream(device));
+  }
+
+ private:
+  std::deque<std::optional<StreamGuard>> guards_;
+};
+
 /// Splits a communicator, some ranks of which are of one process: those of a color meet anew. `splittings`
 /// are those of all local ranks, in order.
 void split_ranks(std::span<const Splitting> splittings) {
   Communicator& communicator = splittings.front().comm->clique->communicator();
+  const OwnStreams streams(communicator.devices());
   std::vector<Wish> mine;
   for (const Splitting& splitting : splittings)
     mine.push_back({.color = splitting.color, .key = splitting.key});
@@ -182,7 +206,6 @@ void split_ranks(std::span<const Splitting> splittings) {
   const std::vector<MeetingAddress> addresses = gather_values<MeetingAddress>(communicator, own);
   std::vector<Joining> joinings;
   for (const Splitting& splitting : splittings) {
-    *splitting.result = nullptr;
     if (splitting.color < 0) continue;
     const std::vector<int> ranks = ranks_of_color(wishes, splitting.color);
     const auto place = std::ranges::find(ranks, splitting.comm->rank) - ranks.begin();
@@ -193,7 +216,9 @@ void split_ranks(std::span<const Splitting> splittings) {
                         .device = splitting.comm->device,
                         .configuration = {}});
   }
-  join(std::move(joinings));
+  join(std::move(joinings), [&communicator] {
+    if (!communicator.is_running()) communicator.check();
+  });
 }
 
 /// Splits a communicator of which the parts of all local ranks are there, in order.
@@ -206,17 +231,14 @@ void split_all(std::vector<Splitting> all) {
 /// Frees a handle that the program does not get.
 void discard(ncclComm_t comm) {
   if (comm->nccl != nullptr) static_cast<void>(call_nccl<&ncclCommAbort>("ncclCommAbort", comm->nccl));
-  const std::unique_ptr<ncclComm> owner(comm);
+  static_cast<void>(take_back(comm));
 }
 
 }  // namespace
 
 void destroy(const std::vector<ncclComm_t>& handles) {
-  std::vector<std::unique_ptr<ncclComm>> owners;
-  for (const ncclComm_t comm : handles) {
-    comm->mark = 0;
-    owners.emplace_back(comm);
-  }
+  std::vector<std::shared_ptr<ncclComm>> owners;
+  for (const ncclComm_t comm : handles) owners.push_back(take_back(comm));
   std::erase_if(owners, [](const auto& owner) { return owner->nccl == nullptr; });
   if (owners.empty()) return;
   NcclGroup group;
@@ -225,13 +247,13 @@ void destroy(const std::vector<ncclComm_t>& handles) {
   group.end();
 }
 
-void join(std::vector<Joining> joinings) {
+void join(std::vector<Joining> joinings, const std::function<void()>& require_wish) {
   if (joinings.empty()) return;
   std::ranges::sort(joinings, [](const Joining& a, const Joining& b) {
     return a.address.token != b.address.token ? a.address.token < b.address.token : a.rank < b.rank;
   });
   try {
-    make_all(runs_of(joinings));
+    make_all(runs_of(joinings), require_wish);
   } catch (...) {
     for (const Joining& joining : joinings) {
       if (*joining.result != nullptr) discard(*joining.result);
@@ -251,13 +273,27 @@ void join_alone(ncclComm_t* results, const std::vector<Device>& devices) {
 void split(std::vector<Splitting> splittings) {
   if (splittings.empty()) return;
   std::ranges::stable_sort(splittings, {}, [](const Splitting& splitting) { return splitting.comm->rank; });
-  while (!splittings.empty()) {
-    const std::shared_ptr<Clique> clique = splittings.front().comm->clique;
-    std::vector<Splitting> own;
-    std::ranges::copy_if(splittings, std::back_inserter(own),
-                         [&](const Splitting& one) { return one.comm->clique == clique; });
-    std::erase_if(splittings, [&](const Splitting& one) { return one.comm->clique == clique; });
-    clique->split(std::move(own), split_all);
+  std::vector<std::shared_ptr<Clique>> cliques;
+  std::vector<std::vector<Splitting>> parts;
+  for (const Splitting& splitting : splittings) {
+    *splitting.result = nullptr;
+    const auto known = std::ranges::find(cliques, splitting.comm->clique);
+    const auto place = static_cast<std::size_t>(known - cliques.begin());
+    if (known == cliques.end()) {
+      cliques.push_back(splitting.comm->clique);
+      parts.emplace_back();
+    }
+    parts[place].push_back(splitting);
+  }
+  try {
+    // Other threads and processes may split those of a group in another order.
+    do_at_once(cliques.size(), {.name = "tutti-split", .purpose = "to split a communicator"},
+               [&](std::size_t i) { cliques[i]->split(std::move(parts[i]), split_all); });
+  } catch (...) {
+    for (const Splitting& splitting : splittings) {
+      if (*splitting.result != nullptr) discard(std::exchange(*splitting.result, nullptr));
+    }
+    throw;
   }
 }
 

@@ -6,19 +6,22 @@
 #include "tutti/device.hpp"
 #include "tutti/nccl_api.h"
 
+#include <functional>
 #include <vector>
 
 namespace tutti::nccl_api {
 
 /// Makes the communicators that the ranks join, and returns when all their other ranks have come. Ranks whose
 /// numbers follow one another become local members of one communicator of tutti. Throws a `Refusal` if one
-/// cannot be made; there is no handle then.
-void join(std::vector<Joining> joinings);
+/// cannot be made, or what `require_wish` throws, which is called several times a second while ranks wait for
+/// others, by any thread; there is no handle then.
+void join(std::vector<Joining> joinings, const std::function<void()>& require_wish = {});
 /// Makes a communicator of this process's devices alone, and a handle for each.
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices);
 /// Takes handles from the program, and with the last one of a clique its communicator.
 void destroy(const std::vector<ncclComm_t>& handles);
-/// Splits communicators. What is not given of the local ranks of one is to come from other threads.
+/// Splits communicators, all at the same time. What is not given of the local ranks of one is to come from
+/// other threads. There is no handle if one of them cannot be split.
 void split(std::vector<Splitting> splittings);
 /// Makes a communicator of the ranks that are not in `excluded`, and ends the one that it comes from. Throws
 /// a `Refusal` if ranks have been made together.

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -101,12 +102,12 @@ std::optional<std::string> reason_for_nccl(std::span<const Party> parties) {
 
 ncclComm_t handle_for_nccl(ncclComm_t nccl, int rank, int ranks, Device device) {
   note_use();
-  auto handle = std::make_unique<ncclComm>();
+  auto handle = std::make_shared<ncclComm>();
   handle->nccl = nccl;
   handle->rank = rank;
   handle->ranks = ranks;
   handle->device = device;
-  return handle.release();
+  return give_out(std::move(handle));
 }
 
 ncclComm_t handle_for_part(ncclComm_t nccl, Device device) {

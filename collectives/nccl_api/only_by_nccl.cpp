@@ -57,10 +57,10 @@ ncclResult_t wait_signal_by_nccl(int count, ncclWaitSignalDesc_t* signals, ncclC
     if (!is_of_nccl(comm)) refuse(function, ask_for_nccl);
     static_cast<void>(nccl_function<Own>(function));
     std::vector<ncclWaitSignalDesc_t> list(signals, signals + std::max(count, 0));
-    Group::of_thread().add(Forwarded{
-        .function = function, .nccl = comm->nccl, .call = [list, nccl = comm->nccl, stream]() mutable {
-          return call_nccl<Own>(function, static_cast<int>(list.size()), list.data(), nccl, stream);
-        }});
+    Group::of_thread().add(
+        Forwarded{.function = function, .comm = comm, .call = [list, nccl = comm->nccl, stream]() mutable {
+                    return call_nccl<Own>(function, static_cast<int>(list.size()), list.data(), nccl, stream);
+                  }});
   });
   if (result != ncclSuccess) Group::of_thread().fail(result);
   return result;

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -21,6 +23,9 @@ namespace {
 
 /// The host of the meeting gives up first, and knows who is missing. This much later it counts as stopped.
 constexpr std::chrono::seconds grace{5};
+
+/// How often who waits asks whether the communicator is still wished for.
+constexpr std::int64_t longest_poll_ms = 100;
 
 [[noreturn]] void fail_to_meet(std::string_view sentence, ncclResult_t result = ncclRemoteError) {
   throw Refusal{result, fmt::format("ncclCommInitRank: {}", sentence)};
@@ -40,8 +45,8 @@ Descriptor connected_to(const MeetingAddress& address) {
 }  // namespace
 
 Meeting::Meeting(const MeetingAddress& address, int ranks, const Party& party,
-                 std::chrono::milliseconds timeout)
-    : socket_(connected_to(address)), timeout_(timeout) {
+                 std::chrono::milliseconds timeout, std::function<void()> require_wish)
+    : socket_(connected_to(address)), timeout_(timeout), require_wish_(std::move(require_wish)) {
   const Arrival arrival{.token = address.token, .ranks = ranks, .party = party};
   const std::vector<std::byte> answer = ask(std::as_bytes(std::span(&arrival, 1)));
   parties_.resize(answer.size() / sizeof(Party));
@@ -80,7 +85,9 @@ void Meeting::await(short events) {
   for (;;) {
     const auto left = ceil<milliseconds>(deadline_ - steady_clock::now()).count();
     if (left <= 0) fail_to_meet("the process that has made the unique id gives no answer", ncclTimeout);
-    if (poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, INT_MAX))) > 0) return;
+    if (require_wish_) require_wish_();
+    const std::int64_t most = require_wish_ ? longest_poll_ms : INT_MAX;
+    if (poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, most))) > 0) return;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,9 @@ namespace tutti::nccl_api {
 class Meeting final : public Exchange {
  public:
   /// Comes with some ranks of `ranks`, and returns when all have come. Throws a `Refusal` that says who has
-  /// not, or why the meeting is none.
-  Meeting(const MeetingAddress& address, int ranks, const Party& party, std::chrono::milliseconds timeout);
+  /// not, or why the meeting is none. All waits end by what `require_wish` throws, if there is such.
+  Meeting(const MeetingAddress& address, int ranks, const Party& party, std::chrono::milliseconds timeout,
+          std::function<void()> require_wish = {});
   ~Meeting() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -36,6 +38,7 @@ class Meeting final : public Exchange {
 
   Descriptor socket_;
   std::chrono::milliseconds timeout_;
+  std::function<void()> require_wish_;
   std::chrono::steady_clock::time_point deadline_;
   std::vector<Party> parties_;
   int rank_ = 0;

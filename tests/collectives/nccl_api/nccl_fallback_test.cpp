@@ -249,7 +249,10 @@ TEST(NcclFallback, ErrorsHaveNcclsWords) {
     while (state == ncclSuccess) TUTTI_EXPECT_SUCCESS(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_EQ(last_sentence(), "fake: a rank has aborted");
-    TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+    TUTTI_EXPECT_SUCCESS(ncclAllReduce(sum.data(), sum.data(), 1, ncclFloat, ncclSum, comm, nullptr));
+    std::thread([&] { TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm)); }).join();
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "NCCL hears no more of it";
   });
 }
 

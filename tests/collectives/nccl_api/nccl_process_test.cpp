@@ -130,6 +130,58 @@ TEST_F(NcclProcess, ThreadsSplitTheRanksOfOneGroup) {
   EXPECT_EQ(tensors_[2].to_vector<float>(), (Floats{2, 1}));
 }
 
+TEST_F(NcclProcess, ThreadsHaveTheCommunicatorsOfAGroupInAnyOrder) {
+  Comms others{};
+  TUTTI_ASSERT_SUCCESS(ncclCommInitAll(others.data(), 3, nullptr));
+  const auto in_turn = [&](std::size_t rank, const auto& call) {
+    const std::array<ncclComm_t, 2> both{comms_[rank], others[rank]};
+    TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+    for (std::size_t i = 0; i < 2; ++i) call(both[(i + rank) % 2], (i + rank) % 2);
+    TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::array<ncclComm_t, 2> parts{};
+      in_turn(rank, [&](ncclComm_t comm, std::size_t which) {
+        const int color = which == 0 ? 0 : static_cast<int>(rank == 2);
+        TUTTI_EXPECT_SUCCESS(ncclCommSplit(comm, color, 0, &parts[which], nullptr));
+      });
+      int count = 0;
+      TUTTI_EXPECT_SUCCESS(ncclCommCount(parts[0], &count));
+      EXPECT_EQ(count, 3);
+      TUTTI_EXPECT_SUCCESS(ncclCommCount(parts[1], &count));
+      EXPECT_EQ(count, rank == 2 ? 1 : 2);
+      in_turn(rank, [&](ncclComm_t comm, std::size_t) {
+        float* const data = tensors_[rank].data<float>();
+        TUTTI_EXPECT_SUCCESS(ncclAllReduce(data, data, 2, ncclFloat, ncclSum, comm, nullptr));
+      });
+      synchronize(static_cast<int>(rank));
+      for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect_all({9, 9});
+  for (const ncclComm_t other : others) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(other));
+}
+
+TEST_F(NcclProcess, OfAGroupsSplitsAllAreMadeOrNone) {
+  Comms others{};
+  TUTTI_ASSERT_SUCCESS(ncclCommInitAll(others.data(), 3, nullptr));
+  Comms parts{};
+  std::array<ncclComm_t, 4> other_parts{};
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms_[rank], 0, 0, &parts[rank], nullptr));
+  for (const std::size_t i : {0U, 1U, 2U, 3U})
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(others[i % 3], 0, 0, &other_parts[i], nullptr));
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  EXPECT_NE(last_sentence().find("rank 0 is split a second time"), std::string::npos) << last_sentence();
+  EXPECT_EQ(parts, Comms{});
+  EXPECT_EQ(other_parts, (std::array<ncclComm_t, 4>{}));
+  for (const ncclComm_t other : others) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(other));
+}
+
 TEST_F(NcclProcess, ARankIsNotSplitTwiceAtATime) {
   Comms parts{};
   TUTTI_ASSERT_SUCCESS(ncclGroupStart());
@@ -225,6 +277,15 @@ TEST_F(NcclProcess, AnAbortDropsWhatTheGroupHasQueuedForTheRank) {
   TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
   for (std::size_t rank = 0; rank < 3; ++rank)
     EXPECT_EQ(tensors_[rank].to_vector<float>(), (Floats{static_cast<float>(rank), 1}));
+}
+
+TEST_F(NcclProcess, AGroupHasNoCallsOfWhatAnotherThreadHasAborted) {
+  TUTTI_ASSERT_SUCCESS(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
+  std::thread([&] { TUTTI_EXPECT_SUCCESS(ncclCommAbort(std::exchange(comms_[1], nullptr))); }).join();
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  EXPECT_NE(last_sentence().find("communicator of rank 1"), std::string::npos) << last_sentence();
+  EXPECT_EQ(tensors_[0].to_vector<float>(), (Floats{0, 1}));
 }
 
 TEST_F(NcclProcess, AnIdWhoseRanksOneThreadHasMadeIsUsedUp) {

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/rank.hpp"
+#include "support/memory/process_resources.hpp"
 #include "support/ranks.hpp"
+#include "support/timing.hpp"
 #include "support/variable_guard.hpp"
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <sys/resource.h>
 
 /// The C interface, with every rank a process.
 namespace tutti::test {
@@ -295,6 +304,112 @@ TEST(NcclRanks, SeveralDevicesOfEachProcess) {
     for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.to_vector<float>(), (Floats{12}));
     for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
     for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+  });
+}
+
+/// Makes ranks 0 and 1 in the first process, and 2 in the second.
+std::vector<ncclComm_t> uneven_ranks(Exchange& exchange) {
+  const ncclUniqueId id = common_id(exchange);
+  std::vector<ncclComm_t> comms(exchange.rank() == 0 ? 2 : 1);
+  TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+  for (std::size_t local = 0; local < comms.size(); ++local) {
+    const int rank = 2 * exchange.rank() + static_cast<int>(local);
+    set_device(rank);
+    TUTTI_EXPECT_SUCCESS(ncclCommInitRank(&comms[local], 3, id, rank));
+  }
+  TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+  return comms;
+}
+
+/// Makes one part of all ranks, of which this process has some.
+ncclResult_t split_all(const std::vector<ncclComm_t>& comms, std::vector<ncclComm_t>& parts) {
+  parts.assign(comms.size(), nullptr);
+  TUTTI_EXPECT_SUCCESS(ncclGroupStart());
+  for (std::size_t local = 0; local < comms.size(); ++local)
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms[local], 0, 0, &parts[local], nullptr));
+  return ncclGroupEnd();
+}
+
+/// Has the process open nothing for its lifetime.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none{.rlim_cur = 3, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+/// A rank waits for another, which does not come to the meeting of their part, until `end` ends what is
+/// split.
+std::vector<Ending> end_while_a_part_is_made(const std::function<void(Exchange&, ncclComm_t)>& end) {
+  Ranks ranks(2, [&](Exchange& exchange) {
+    const std::vector<ncclComm_t> comms = uneven_ranks(exchange);
+    std::vector<ncclComm_t> parts;
+    TUTTI_ASSERT_SUCCESS(split_all(comms, parts));
+    for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    await_all(exchange);
+    std::thread waiting;
+    if (exchange.rank() == 0) {
+      const std::size_t before = open_descriptors();
+      waiting = std::thread([&] { EXPECT_NE(split_all(comms, parts), ncclSuccess); });
+      EXPECT_TRUE(becomes_true([&] { return open_descriptors() >= before + 2; })) << "it goes to the meeting";
+    } else {
+      const NoDescriptors none;
+      EXPECT_NE(split_all(comms, parts), ncclSuccess);
+      EXPECT_NE(last_sentence().find("cannot be reached"), std::string::npos) << last_sentence();
+    }
+    await_all(exchange);
+    const Stopwatch watch;
+    end(exchange, comms.front());
+    if (waiting.joinable()) waiting.join();
+    EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds(5)));
+    EXPECT_EQ(parts, std::vector<ncclComm_t>(comms.size()));
+    for (const ncclComm_t comm : std::span(comms).subspan(1)) TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
+  });
+  return ranks.wait();
+}
+
+TEST(NcclRanks, AnAbortReachesWhoWaitsForOthersOfItsPart) {
+  const auto end = [](Exchange& exchange, ncclComm_t comm) {
+    TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
+    await_all(exchange);
+  };
+  EXPECT_EQ(end_while_a_part_is_made(end), (std::vector<Ending>{all_right, all_right}));
+}
+
+TEST(NcclRanks, ALostRankReachesWhoWaitsForOthersOfItsPart) {
+  const auto end = [](Exchange& exchange, ncclComm_t) {
+    if (exchange.rank() == 1) raise(SIGKILL);
+  };
+  EXPECT_EQ(end_while_a_part_is_made(end), (std::vector<Ending>{all_right, killed}));
+}
+
+TEST(NcclRanks, ThreadsThatSplitInDifferentOrdersEndInTime) {
+  VariableGuard patience("TUTTI_PATIENCE", "1");
+  expect_all_right(1, [](Exchange&) {
+    std::array<std::array<ncclComm_t, 2>, 2> comms{};
+    for (auto& both : comms) TUTTI_ASSERT_SUCCESS(ncclCommInitAll(both.data(), 2, nullptr));
+    std::vector<std::thread> threads;
+    for (const std::size_t rank : {0U, 1U}) {
+      threads.emplace_back([&, rank] {
+        ncclComm_t part = nullptr;
+        EXPECT_NE(ncclCommSplit(comms[rank][rank], 0, 0, &part, nullptr), ncclSuccess);
+        EXPECT_EQ(part, nullptr);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_NE(last_sentence().find("1 of 2 ranks of this process are split"), std::string::npos)
+        << last_sentence();
+    for (auto& both : comms) {
+      for (const ncclComm_t comm : both) TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
+    }
   });
 }
 
