@@ -23,9 +23,16 @@
 /// are refused. Files have a digest that is keyed by the secret and their place. They are not encrypted.
 ///
 /// When ranks meet, each draws a number, and rank 0 one for the meeting; a file counts only if it answers to
-/// these. So files that an earlier job of the same name has left are never taken for this one's. They are
-/// removed when the next job of that name meets. A job that ends removes its files, unless a rank is
-/// killed or never comes.
+/// these. So files that an earlier job of the same name has left are never taken for this one's.
+///
+/// A job that ends removes its files, also if its ranks have not met in time. After a rank was killed, they
+/// stay until the next job of that name meets, or somebody removes the job's folder: a few short files of
+/// each rank, and the messages that the killed rank had not read.
+///
+/// If a rank cannot write, because the disk is full for instance, the others get an error with its reason at
+/// once: each rank has reserved 1 KiB for that, and needs no space to leave. On a full copy-on-write file
+/// system, which needs space to overwrite, the others only see that the rank has left the exchange, or notice
+/// by their timeouts that it is silent in a network.
 ///
 /// # Network file systems
 /// The exchange relies on a file system where making a file exclusively, making a folder, renaming and
@@ -63,19 +70,21 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// cannot be used.
   explicit Exchange(const Rendezvous& rendezvous);
   /// Leaves the exchange: the next call of every other rank throws Error(peer_unavailable). The last one to
-  /// leave removes the files.
+  /// leave removes the files, unless networks are still in use.
   ~Exchange() override;
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
   /// Gathers `mine` of every rank into `all`, in rank order. Each rank gives the same number of bytes, at
   /// most 64 MiB: Error(invalid_argument) otherwise, on all ranks if their lengths differ. Throws
-  /// Error(peer_unavailable) if a rank has left, naming it, and Error(timeout) when the timeout has passed,
-  /// naming the ranks that have given nothing. After an error the exchange can only be destroyed.
+  /// Error(peer_unavailable) if a rank has left, naming it, Error(timeout) when the timeout has passed,
+  /// naming the ranks that have given nothing, and Error(transport_failure) on all ranks if one cannot use
+  /// the folder. After an error the exchange can only be destroyed.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   /// Limits the timeout of later calls to the shorter of `timeout` and that of the rendezvous.
   void limit_waits(std::chrono::milliseconds timeout) override;
-  /// Makes a network whose messages are files in the folder.
+  /// Makes a network whose messages are files in the folder. If a rank cannot write them, calls of
+  /// the others throw Error(peer_unavailable) with its reason.
   [[nodiscard]] std::unique_ptr<Network> network() override;
 
  private:

@@ -20,6 +20,7 @@ namespace tutti::shared_folder {
 namespace {
 
 constexpr std::string_view part_prefix = ".part-";  // which `names` leaves out, with "." and ".."
+constexpr std::size_t reserved_bytes = 1024;
 constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 [[noreturn]] void refuse(const std::string& reason) {
@@ -141,6 +142,23 @@ void Box::put(const tcp::Key& key, std::string_view place, const std::string& na
   }
 }
 
+void Box::reserve(const tcp::Key& key, std::string_view place, const std::string& spare) const {
+  put(key, place, spare, Bytes(reserved_bytes));
+}
+
+void Box::put_by(const std::string& spare, const tcp::Key& key, std::string_view place,
+                 const std::string& name, std::span<const std::byte> text) const {
+  Bytes bytes(text.begin(), text.end());
+  bytes.resize(reserved_bytes);
+  Descriptor file(openat(folder_.number(), spare.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.is_open()) fail(spare);
+  const tcp::Key tag = tag_of(key, place, name, bytes);
+  const bool is_written =
+      write_all(file.number(), tag) && write_all(file.number(), bytes) && close(file.release()) == 0;
+  if (!is_written || renameat(folder_.number(), spare.c_str(), folder_.number(), name.c_str()) != 0)
+    fail(name);
+}
+
 Descriptor Box::open_now(const std::string& name) const {
   constexpr int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   Descriptor file(openat(folder_.number(), name.c_str(), flags));
@@ -169,7 +187,9 @@ std::optional<Bytes> Box::get(const tcp::Key& key, std::string_view place, const
 
 bool Box::has(const std::string& name) const {
   // Opened, as a network file system may answer a mere look-up from memory.
-  return open_now(name).is_open();
+  const bool is_there = open_now(name).is_open();
+  if (!is_there && !is_gone(errno)) fail(name);
+  return is_there;
 }
 
 template <class Work>

@@ -20,6 +20,12 @@ using Bytes = std::vector<std::byte>;
   return std::as_bytes(std::span(text));
 }
 
+/// Returns the text that `Box::put_by` has written.
+[[nodiscard]] inline std::string text_of(const Bytes& bytes) {
+  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return std::string(all.substr(0, all.find('\0')));
+}
+
 /// Returns random bytes as 32 hexadecimal digits, which are part of names.
 [[nodiscard]] std::string draw_name();
 
@@ -41,7 +47,13 @@ class Box {
   /// Returns a file's bytes; nothing if there is none, or its tag is wrong.
   [[nodiscard]] std::optional<Bytes> get(const tcp::Key& key, std::string_view place,
                                          const std::string& name) const;
-  /// Returns whether there is a file of the name.
+  /// Makes a file that `put_by` turns into another: its space is there when the disk is full.
+  void reserve(const tcp::Key& key, std::string_view place, const std::string& spare) const;
+  /// Writes a short text to a file in place of one that exists, by a file that `reserve` has made, which is
+  /// gone then. `get` returns the text's beginning, with zeros behind it.
+  void put_by(const std::string& spare, const tcp::Key& key, std::string_view place, const std::string& name,
+              std::span<const std::byte> text) const;
+  /// Returns whether there is a file or folder of the name.
   [[nodiscard]] bool has(const std::string& name) const;
   /// Removes files that are not complete. Nobody may be writing any.
   void remove_parts() const noexcept;

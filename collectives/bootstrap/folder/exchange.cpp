@@ -34,26 +34,24 @@ class Exchange::Impl {
         limit_(timeout_) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() {
-    try {
-      session_->put(left_name(session_->rank()), {});
-    } catch (const std::exception&) {
-      // The folder is gone, and with it those who wait there.
-    }
-  }
+  ~Impl() { session_->leave(); }
 
   [[nodiscard]] const Session& session() const noexcept { return *session_; }
   void limit_waits(std::chrono::milliseconds timeout) { limit_ = std::min(timeout, timeout_); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   [[nodiscard]] std::unique_ptr<Network> network(Exchange& exchange) {
-    return make_network(session_, exchange);
+    try {
+      return make_network(session_, exchange);
+    } catch (const Error& error) {
+      session_->stop(error);
+      throw;
+    }
   }
 
  private:
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;
   static constexpr std::size_t most_bytes_of_all = std::size_t{1} << 30U;
 
-  [[nodiscard]] static std::string left_name(int rank) { return fmt::format("left-{}", rank); }
   [[nodiscard]] std::string part_name(int rank) const { return fmt::format("g-{}-{}", round_, rank); }
   [[nodiscard]] std::string whole_name(std::uint64_t round) const { return fmt::format("a-{}", round); }
   [[nodiscard]] std::vector<int> those_who_left(const std::vector<int>& ranks) const;
@@ -116,7 +114,7 @@ void Exchange::Impl::all_gather(std::span<const std::byte> mine, std::span<std::
 std::vector<int> Exchange::Impl::those_who_left(const std::vector<int>& ranks) const {
   std::vector<int> left;
   std::ranges::copy_if(ranks, std::back_inserter(left),
-                       [this](int rank) { return session_->get(left_name(rank)).has_value(); });
+                       [this](int rank) { return session_->has_left(rank); });
   return left;
 }
 
@@ -154,7 +152,7 @@ void Exchange::Impl::contribute(std::span<const std::byte> mine, std::span<std::
   std::optional<Bytes> bytes;
   for (;;) {
     // In this order: what has been written by somebody who has left counts.
-    const bool has_left = session_->get(left_name(0)).has_value();
+    const bool has_left = session_->has_left(0);
     if ((bytes = session_->get(whole_name(round_)))) break;
     require_patience(wait, {0}, has_left);
     wait.pause();

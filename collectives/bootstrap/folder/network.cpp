@@ -23,9 +23,13 @@ using Number = std::array<char, 32>;
 
 /// How long a network counts as busy after something has come.
 constexpr std::chrono::milliseconds while_busy{50};
+/// How often who gets nothing looks whether another rank has told of its end.
+constexpr std::chrono::milliseconds between_looks{100};
 
 /// A message is a file "m-SOURCE-COUNT" in the folder "to-TARGET" of the network's folder, which the target
-/// removes when it has read it. Messages of a source have consecutive counts from 1.
+/// removes when it has read it. Messages of a source have consecutive counts from 1. A rank that fails, as
+/// the disk is full for instance, tells the others by "end" in the network's folder, for which it has
+/// reserved "spare-RANK".
 class FolderNetwork final : public Network {
  public:
   FolderNetwork(std::shared_ptr<const Session> session, tutti::Exchange& exchange)
@@ -36,6 +40,7 @@ class FolderNetwork final : public Network {
         inbox_(box_.inner(inbox_name(rank_))),
         sent_(static_cast<std::size_t>(exchange.size()), 0),
         received_(sent_) {
+    box_.reserve(session_->key(), name_, spare_name());
     wait_for_all(exchange);
     for (int target = 0; target < exchange.size(); ++target)
       outboxes_.push_back(box_.inner(inbox_name(target)));
@@ -43,6 +48,7 @@ class FolderNetwork final : public Network {
   }
   ~FolderNetwork() override {
     box_.remove_inner(inbox_name(rank_));
+    box_.remove(spare_name());
     session_->box().remove_empty(name_);
   }
 
@@ -61,10 +67,21 @@ class FolderNetwork final : public Network {
   [[nodiscard]] static std::string message_name(int source, std::uint64_t count) {
     return fmt::format("m-{}-{}", source, count);
   }
+  [[nodiscard]] std::string spare_name() const { return fmt::format("spare-{}", rank_); }
   [[nodiscard]] std::string place_of(int target) const { return name_ + "/" + inbox_name(target); }
   /// Returns what rank 0 of the exchange has drawn.
   [[nodiscard]] static std::string common_number(tutti::Exchange& exchange);
   static void wait_for_all(tutti::Exchange& exchange) { static_cast<void>(common_number(exchange)); }
+  /// Calls `work`, and tells the others if it throws.
+  template <class Work>
+  auto told(const Work& work);
+  void tell(const Error& error) const noexcept;
+  /// Throws what another rank has told, if it is time to look.
+  void require_going_on();
+  void write(int target, const std::vector<std::byte>& bytes);
+  [[nodiscard]] bool has_left(int target) const noexcept;
+  [[nodiscard]] std::optional<Message> next_message();
+  [[nodiscard]] bool has_been_delivered();
 
   std::shared_ptr<const Session> session_;
   int rank_;
@@ -76,6 +93,7 @@ class FolderNetwork final : public Network {
   std::vector<std::uint64_t> received_;       ///< by source
   std::vector<std::uint64_t> taken_ = sent_;  ///< by target: known to have been received
   Clock::time_point latest_{};                ///< when something came
+  Clock::time_point next_look_{};             ///< for what other ranks tell
   std::size_t next_source_ = 0;
 };
 
@@ -87,19 +105,69 @@ std::string FolderNetwork::common_number(tutti::Exchange& exchange) {
   return {all[0].data(), all[0].size()};
 }
 
+template <class Work>
+auto FolderNetwork::told(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    tell(error);
+    throw;
+  }
+}
+
+void FolderNetwork::tell(const Error& error) const noexcept {
+  try {
+    const std::string text = fmt::format("rank {} cannot go on: {}", rank_, error.what());
+    box_.put_by(spare_name(), session_->key(), name_, "end", bytes_of(text));
+  } catch (const std::exception&) {
+    // It has told already, or its silence tells.
+  }
+}
+
+void FolderNetwork::require_going_on() {
+  const auto now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + between_looks;
+  const std::optional<Bytes> text = box_.get(session_->key(), name_, "end");
+  if (!text) return;
+  throw Error(ErrorCode::peer_unavailable, "shared_folder: " + text_of(*text));
+}
+
+bool FolderNetwork::has_left(int target) const noexcept {
+  try {
+    return !box_.has(inbox_name(target));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 void FolderNetwork::send(int target, std::vector<std::byte> bytes) {
+  told([&] { write(target, bytes); });
+}
+
+void FolderNetwork::write(int target, const std::vector<std::byte>& bytes) {
   const auto index = static_cast<std::size_t>(target);
   const std::string name = message_name(rank_, sent_[index] + 1);
   try {
     outboxes_[index].put(session_->key(), place_of(target), name, bytes);
   } catch (const Error&) {
-    if (!box_.has(inbox_name(target))) return;  // the target has left
+    if (has_left(target)) return;
     throw;
   }
   ++sent_[index];
 }
 
 std::optional<Network::Message> FolderNetwork::receive() {
+  std::optional<Message> message = told([this] { return next_message(); });
+  if (!message) require_going_on();
+  return message;
+}
+
+bool FolderNetwork::is_delivered() {
+  return told([this] { return has_been_delivered(); });
+}
+
+std::optional<Network::Message> FolderNetwork::next_message() {
   const std::size_t sources = received_.size();
   // One listing tells of all sources; the first one in turn is served, so that none is left behind.
   std::vector<bool> has_come(sources, false);
@@ -126,7 +194,7 @@ std::optional<Network::Message> FolderNetwork::receive() {
   return std::nullopt;
 }
 
-bool FolderNetwork::is_delivered() {
+bool FolderNetwork::has_been_delivered() {
   for (std::size_t target = 0; target < sent_.size(); ++target) {
     if (taken_[target] == sent_[target]) continue;
     if (outboxes_[target].has(message_name(rank_, sent_[target]))) return false;

@@ -23,10 +23,6 @@ namespace {
 constexpr std::size_t least_secret = 16;
 constexpr std::string_view job_place = "job";
 
-std::string text_of(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 [[noreturn]] void refuse_argument(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, "shared_folder::Exchange: " + what);
 }
@@ -48,7 +44,7 @@ const Rendezvous& checked(const Rendezvous& given) {
 tcp::Key key_of(const Rendezvous& rendezvous) {
   // Secrets have any length; keys of the digest may not be longer than it.
   const tcp::Key short_secret = tcp::digest_of({}, {bytes_of(rendezvous.secret)});
-  return tcp::digest_of(short_secret, {bytes_of("tutti folder 1 "), bytes_of(rendezvous.job)});
+  return tcp::digest_of(short_secret, {bytes_of("tutti folder 2 "), bytes_of(rendezvous.job)});
 }
 
 /// The name of the job's folder, which says nothing about its secret.
@@ -113,6 +109,11 @@ class OwnSessions {
   std::set<std::string> names_;
 };
 
+/// Returns whether an operation has failed because others have removed the folder.
+bool is_gone(const Error& error) {
+  return error.native_code() == ENOENT || error.native_code() == ESTALE;
+}
+
 bool is_of_meetings(std::string_view name) {
   return name.starts_with("hello-") || name.starts_with("welcome-") || name.starts_with("refusal-");
 }
@@ -136,19 +137,22 @@ std::shared_ptr<Session> Session::meet(const Rendezvous& rendezvous) {
 }
 
 Session::~Session() {
-  if (!has_met_) {
-    if (rank_ == 0) OwnSessions::get().drop(name_);
-    return;
-  }
+  if (has_met_) depart();
+  shared_.remove_empty(job_name_);
+}
+
+void Session::arrive(std::string_view number) const {
+  box_->reserve(key_, name_, spare_name(rank_));
+  put(here_name(rank_), bytes_of(number));
+}
+
+void Session::depart() const noexcept {
   try {
-    put(fmt::format("gone-{}", rank_), {});
+    box_->remove(here_name(rank_));
     const std::vector<std::string> names = box_->names();
-    const auto gone =
-        std::ranges::count_if(names, [](const auto& name) { return name.starts_with("gone-"); });
-    if (gone < size_) return;
+    if (std::ranges::any_of(names, [](const auto& name) { return name.starts_with("here-"); })) return;
     OwnSessions::get().drop(name_);
     job_.remove_inner(name_);
-    shared_.remove_empty(job_name_);
   } catch (const std::exception&) {
     // The folder is gone already, or its files stay until the job's next meeting.
   }
@@ -175,37 +179,47 @@ void Session::clear() const noexcept {
 }
 
 void Session::host(std::chrono::milliseconds timeout) {
-  Wait wait(timeout);
   const std::vector<std::string> old = job_.names();
   enter(draw_name());
   for (const std::string& name : old) {
     if (name.starts_with("session-") && !OwnSessions::get().has(name)) job_.remove_inner(name);
   }
   OwnSessions::get().add(name_);
-  unless_removed([&] { box_ = job_.inner(name_); });
-  if (!box_) box_ = job_.inner(name_);
+  try {
+    unless_removed([&] { box_ = job_.inner(name_); });
+    if (!box_) box_ = job_.inner(name_);
+    arrive("");
+    await_all(timeout);
+  } catch (const Error& error) {
+    if (box_) {
+      stop(error);
+      depart();
+    }
+    OwnSessions::get().drop(name_);
+    throw;
+  }
+  clear();
+}
+
+void Session::await_all(std::chrono::milliseconds timeout) {
+  Wait wait(timeout);
   for (std::vector<int> missing = missing_of(arrivals()); !missing.empty();
        missing = missing_of(arrivals())) {
     if (wait.is_over()) {
-      const Error late(ErrorCode::timeout,
-                       fmt::format("shared_folder::Exchange: {} of {} {} not arrived within {} ms (in {})",
-                                   ranks_in_words(missing), size_, missing.size() == 1 ? "has" : "have",
-                                   timeout.count(), job_.path()));
-      stop(late);
-      throw Error(late);
+      fail(ErrorCode::timeout, fmt::format("{} of {} {} not arrived within {} ms", ranks_in_words(missing),
+                                           size_, missing.size() == 1 ? "has" : "have", timeout.count()));
     }
     for (const std::string& name : job_.names()) answer(name);
     wait.pause();
   }
   put("go", bytes_of(fmt::format("{}", fmt::join(arrivals(), " "))));
-  clear();
 }
 
 void Session::unless_removed(const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {
-    if (error.native_code() != ENOENT && error.native_code() != ESTALE) throw;
+    if (!is_gone(error)) throw;
     job_ = shared_.inner(job_name_);
   }
 }
@@ -228,26 +242,48 @@ void Session::answer(const std::string& hello) const {
 
 std::vector<std::string> Session::arrivals() const {
   std::vector<std::string> numbers;
-  for (int rank = 1; rank < size_; ++rank)
-    numbers.push_back(text_of(get(fmt::format("here-{}", rank)).value_or(Bytes())));
+  for (int rank = 1; rank < size_; ++rank) numbers.push_back(text_of(get(here_name(rank)).value_or(Bytes())));
   return numbers;
 }
 
 void Session::visit(std::chrono::milliseconds timeout) {
   Wait wait(timeout);
-  std::string number;
-  do {
-    number = draw_name();
-    constexpr std::size_t prefix = std::string_view("session-").size();
-    enter(wait_for_welcome(wait, number).substr(prefix));
-    box_ = job_.existing(name_);
-    if (!box_) continue;  // of a rank 0 that has been started anew
+  for (;;) {
+    const std::string number = draw_name();
     try {
-      put(fmt::format("here-{}", rank_), bytes_of(number));
-    } catch (const Error&) {
-      box_.reset();
+      if (has_met_as(number, wait)) return;
+    } catch (...) {
+      forget(number);
+      throw;
     }
-  } while (!box_ || !wait_for_go(wait, number));
+    forget(number);
+  }
+}
+
+bool Session::has_met_as(const std::string& number, Wait& wait) {
+  constexpr std::size_t prefix = std::string_view("session-").size();
+  enter(wait_for_welcome(wait, number).substr(prefix));
+  box_ = job_.existing(name_);
+  if (!box_) return false;
+  std::optional<Bytes> met;
+  try {
+    arrive(number);
+    met = wait_for_go(wait);
+  } catch (const Error& error) {
+    if (is_gone(error)) return false;
+    leave();
+    depart();
+    throw;
+  }
+  if (!met) return false;
+  if (text_of(*met).find(number) == std::string::npos)
+    fail(ErrorCode::invalid_argument, fmt::format("rank {} is there already", rank_));
+  return true;
+}
+
+void Session::forget(const std::string& number) const noexcept {
+  for (const char* const kind : {"hello", "welcome", "refusal"})
+    job_.remove(fmt::format("{}-{}-{}", kind, rank_, number));
 }
 
 std::string Session::wait_for_welcome(Wait& wait, const std::string& number) {
@@ -258,7 +294,6 @@ std::string Session::wait_for_welcome(Wait& wait, const std::string& number) {
       if (name.starts_with("session-") && name.find('/') == std::string::npos) return name;
     }
     if (const auto refusal = job_.get(job_key_, job_place, "refusal" + end)) {
-      job_.remove("hello" + end);
       fail(ErrorCode::invalid_argument, text_of(*refusal));
     }
     // Those who leave an earlier meeting may remove it, too.
@@ -267,24 +302,20 @@ std::string Session::wait_for_welcome(Wait& wait, const std::string& number) {
         job_.put(job_key_, job_place, "hello" + end, std::as_bytes(std::span(&size_, 1)));
     });
     if (wait.is_over()) {
-      job_.remove("hello" + end);
       fail(ErrorCode::timeout, "rank 0 has not answered in time: it has not arrived, or has another secret");
     }
     wait.pause();
   }
 }
 
-bool Session::wait_for_go(Wait& wait, const std::string& number) const {
-  std::optional<Bytes> numbers;
-  while (!(numbers = get("go"))) {
+std::optional<Bytes> Session::wait_for_go(Wait& wait) const {
+  for (;;) {
+    if (std::optional<Bytes> numbers = get("go")) return numbers;
     require_going_on();
     if (wait.is_over()) fail(ErrorCode::timeout, "rank 0 has arrived, but others have not in time");
-    if (!job_.has(name_)) return false;
+    if (!job_.has(name_)) return std::nullopt;
     wait.pause();
   }
-  if (text_of(*numbers).find(number) == std::string::npos)
-    fail(ErrorCode::invalid_argument, fmt::format("rank {} is there already", rank_));
-  return true;
 }
 
 void Session::stop(const Error& error) const noexcept {
@@ -293,9 +324,9 @@ void Session::stop(const Error& error) const noexcept {
     Bytes bytes{code};
     const std::span<const std::byte> text = bytes_of(error.what());
     bytes.insert(bytes.end(), text.begin(), text.end());
-    put("stop", bytes);
+    box_->put_by(spare_name(rank_), key_, name_, "stop", bytes);
   } catch (const std::exception&) {
-    // They find out by their timeouts.
+    leave();  // which the others see, though not why
   }
 }
 

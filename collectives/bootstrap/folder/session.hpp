@@ -24,6 +24,10 @@
 /// key that depends on S. When all are here, rank 0 writes "go", which holds the numbers of those it has
 /// seen. Nobody knows N before it is drawn, so the welcome is new; nobody knows S before, so what is signed
 /// by the session's key is new, too.
+///
+/// Nobody needs space to leave, or to say why: the disk may be full. "here-r" is removed when rank r no
+/// longer uses the session; who removes the last one removes the folder. "spare-r" is removed when the rank
+/// leaves the exchange, or becomes "stop", which holds the reason why the exchange is over for all.
 namespace tutti::shared_folder {
 
 /// Polls until a deadline, the longer it lasts the less often.
@@ -45,8 +49,8 @@ class Wait {
   std::chrono::microseconds pause_ = shortest;
 };
 
-/// The ranks that have met, and their folder. When its last user on each rank has gone, the files are
-/// removed.
+/// The ranks that have met, and their folder. When its last user on each rank has gone, or the meeting has
+/// failed on all, the files are removed.
 class Session {
  public:
   /// Meets the other ranks. Throws what the constructor of `Exchange` does.
@@ -65,26 +69,42 @@ class Session {
   [[nodiscard]] std::optional<Bytes> get(const std::string& name) const {
     return box_->get(key_, name_, name);
   }
-  /// Tells the ranks that wait in the exchange that it is over, and why.
+  /// Tells the ranks that wait in the exchange that it is over, and why, unless this rank has left it. Needs
+  /// no space.
   void stop(const Error& error) const noexcept;
   /// Throws the error that another rank has told.
   void require_going_on() const;
+  /// Leaves the exchange.
+  void leave() const noexcept { box_->remove(spare_name(rank_)); }
+  /// Returns whether a rank has left the exchange, or stopped it.
+  [[nodiscard]] bool has_left(int rank) const { return !box_->has(spare_name(rank)); }
 
  private:
   explicit Session(const Rendezvous& rendezvous);
+  [[nodiscard]] static std::string spare_name(int rank) { return "spare-" + std::to_string(rank); }
+  [[nodiscard]] static std::string here_name(int rank) { return "here-" + std::to_string(rank); }
   void enter(const std::string& number);
+  /// Writes what says that this rank is in the session.
+  void arrive(std::string_view number) const;
+  /// Removes that, and the session with the last rank's.
+  void depart() const noexcept;
   void host(std::chrono::milliseconds timeout);
   void answer(const std::string& hello) const;
   /// Returns the numbers of the ranks from 1 on; empty ones of those that are missing.
   [[nodiscard]] std::vector<std::string> arrivals() const;
+  void await_all(std::chrono::milliseconds timeout);
   void visit(std::chrono::milliseconds timeout);
+  /// Meets the others under a number. Returns false if rank 0 has been started anew meanwhile.
+  [[nodiscard]] bool has_met_as(const std::string& number, Wait& wait);
+  /// Removes what this rank has written under a number to be let in, and the answer.
+  void forget(const std::string& number) const noexcept;
   /// Says hello with a number. Returns the name of the session to which rank 0 has invited this rank.
   [[nodiscard]] std::string wait_for_welcome(Wait& wait, const std::string& number);
   /// Calls `work`. If it fails as the last rank of an earlier meeting has just removed the job's folder,
   /// makes that anew; `work` is to be done again.
   void unless_removed(const std::function<void()>& work);
-  /// Returns false if the session is gone.
-  [[nodiscard]] bool wait_for_go(Wait& wait, const std::string& number) const;
+  /// Returns the numbers of all ranks that have met, or nothing if the session is gone.
+  [[nodiscard]] std::optional<Bytes> wait_for_go(Wait& wait) const;
   /// Removes what ranks have written to meet.
   void clear() const noexcept;
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const;

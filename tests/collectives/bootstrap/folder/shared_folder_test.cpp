@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/shared_folder.hpp"
 
+#include "collectives/bootstrap/folder/full_disk.hpp"
+#include "collectives/bootstrap/network_messages.hpp"
 #include "support/errors.hpp"
+#include "support/timing.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
@@ -15,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <latch>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -135,6 +139,8 @@ TEST_F(SharedFolder, TakesNothingOfAnEarlierJobForItsOwn) {
   std::latch is_copied(1);
   on_ranks(2, [&](const Rendezvous& rendezvous) {
     shared_folder::Exchange exchange(rendezvous);
+    const std::unique_ptr<Network> network = exchange.network();
+    network->send(1 - rendezvous.rank, message(rendezvous.rank, 0, 100'000));
     meet(exchange, std::byte{99});
     if (rendezvous.rank == 0) {
       fs::copy(folder_, killed, fs::copy_options::recursive);
@@ -170,6 +176,75 @@ TEST_F(SharedFolder, RanksMayComeInAnyOrder) {
   }
 }
 
+TEST_F(SharedFolder, AFullDiskIsToldOfAtOnceInTheExchange) {
+  for (const int full : {0, 2}) {
+    std::optional<FullDisk> disk;
+    std::latch have_met(3);
+    on_ranks(3, [&](const Rendezvous& rendezvous) {
+      shared_folder::Exchange exchange(rendezvous);
+      meet(exchange);
+      have_met.arrive_and_wait();
+      if (rendezvous.rank == full) disk.emplace();
+      const Stopwatch watch;
+      // The others fail to write, too, or hear why there is nothing to read.
+      EXPECT_TRUE(
+          refuses([&] { meet(exchange); }, ErrorCode::transport_failure, {"No space left on device"}));
+      EXPECT_LT(watch.elapsed(), patient(5s));
+    });
+    disk.reset();
+    EXPECT_TRUE(fs::is_empty(folder_));
+  }
+}
+
+TEST_F(SharedFolder, AFullDiskIsToldOfAtOnceInANetwork) {
+  std::optional<FullDisk> disk;
+  on_ranks(3, [&](const Rendezvous& rendezvous) {
+    std::unique_ptr<Network> network;
+    {
+      shared_folder::Exchange exchange(rendezvous);
+      network = exchange.network();
+    }
+    if (rendezvous.rank == 1) {
+      disk.emplace();
+      EXPECT_TRUE(refuses([&] { network->send(0, message(1, 0, 8)); }, ErrorCode::transport_failure,
+                          {"No space left on device"}));
+      return;
+    }
+    const Stopwatch watch;
+    EXPECT_TRUE(refuses([&] { static_cast<void>(wait_for_message(*network)); }, ErrorCode::peer_unavailable,
+                        {"rank 1 cannot go on", "No space left on device"}));
+    EXPECT_LT(watch.elapsed(), patient(5s));
+  });
+  disk.reset();
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(SharedFolder, ADiskThatIsFullBeforeRanksMeetIsNamed) {
+  const FullDisk disk;
+  EXPECT_TRUE(refuses([&] { shared_folder::Exchange{as_rank(0, 2)}; }, ErrorCode::transport_failure,
+                      {"No space left on device"}));
+  EXPECT_TRUE(refuses([&] { shared_folder::Exchange{as_rank(1, 2)}; }, ErrorCode::transport_failure,
+                      {"No space left on device"}));
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(SharedFolder, MessagesToThoseWhoHaveLeftAreDropped) {
+  std::latch has_left(1);
+  on_ranks(2, [&](const Rendezvous& rendezvous) {
+    shared_folder::Exchange exchange(rendezvous);
+    std::unique_ptr<Network> network = exchange.network();
+    if (rendezvous.rank == 0) {
+      network.reset();
+      return has_left.count_down();
+    }
+    has_left.wait();
+    network->send(0, message(1, 0, 8));
+    EXPECT_TRUE(network->is_delivered());
+    EXPECT_FALSE(network->receive());
+  });
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 TEST_F(SharedFolder, MissingRanksAreNamedInTime) {
   const auto in_short = [&](int rank, int size) {
     Rendezvous rendezvous = as_rank(rank, size);
@@ -188,6 +263,29 @@ TEST_F(SharedFolder, MissingRanksAreNamedInTime) {
   threads.clear();
   EXPECT_TRUE(refuses([&] { shared_folder::Exchange{in_short(1, 2)}; }, ErrorCode::timeout,
                       {"rank 0 has not answered in time"}));
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(SharedFolder, ARankThatGivesUpBeforeAllHaveMetHasLeft) {
+  std::latch has_given_up(1);
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      Rendezvous rendezvous = as_rank(rank, 3);
+      if (rank == 1) {
+        rendezvous.timeout = patient(300ms);
+        EXPECT_TRUE(refuses([&] { shared_folder::Exchange{rendezvous}; }, ErrorCode::timeout,
+                            {"rank 0 has arrived, but others have not in time"}));
+        return has_given_up.count_down();
+      }
+      if (rank == 2) has_given_up.wait();
+      rendezvous.timeout = patient(1s);
+      EXPECT_TRUE(
+          refuses([&] { shared_folder::Exchange{rendezvous}; }, ErrorCode::timeout, {"rank 1 of 3 has not"}));
+    });
+  }
+  threads.clear();
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(SharedFolder, RanksWithoutTheSecretAreNotAnswered) {
@@ -212,6 +310,8 @@ TEST_F(SharedFolder, ARankOfAnotherNumberOfRanksIsRefused) {
   });
   EXPECT_TRUE(refuses([&] { shared_folder::Exchange{as_rank(1, 3)}; }, invalid,
                       {"rank 1 was started as one of 3, and rank 0 as one of 2"}));
+  threads.clear();
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(SharedFolder, OfTwoProcessesOfOneRankOneIsRefused) {
@@ -236,6 +336,7 @@ TEST_F(SharedFolder, OfTwoProcessesOfOneRankOneIsRefused) {
   }
   threads.clear();
   EXPECT_EQ(refused, 1);
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(SharedFolder, RanksHearOfThoseWhoLeave) {
