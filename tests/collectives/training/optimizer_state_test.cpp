@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /// Files of a `ShardedOptimizer`, in one process. (Between processes:
 /// ranks/training/optimizer_state_ranks_test.cpp.)
@@ -206,6 +207,43 @@ TEST_F(OptimizerState, ThatCannotBeWrittenLeavesTheOlderFile) {
   saved_.optimizer.save(file_.path(), std::string(4096, 'y'));
   fill_by_place(saved_.optimizer, 1);
   EXPECT_EQ(saved_.optimizer.load(file_.path()), std::string(4096, 'y'));
+  EXPECT_TRUE(is_filled_by_place(saved_.optimizer, 8));
+}
+
+/// Has the process be another user's for its lifetime, which only root's may.
+class OtherUser {
+ public:
+  OtherUser() { EXPECT_EQ(seteuid(1), 0); }
+  OtherUser(const OtherUser&) = delete;
+  OtherUser& operator=(const OtherUser&) = delete;
+  ~OtherUser() { EXPECT_EQ(seteuid(0), 0); }
+};
+
+TEST_F(OptimizerState, ThatCannotGetTheOlderFilesOwnerLeavesIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may save as another user";
+  fill_by_place(saved_.optimizer, 7);
+  saved_.optimizer.save(file_.path());
+  const std::vector<char> before = file_.read();
+  fill_by_place(saved_.optimizer, 8);
+  namespace fs = std::filesystem;
+  fs::permissions(fs::path(file_.path()).parent_path(), fs::perms::all);
+  const auto expect_left = [&](fs::perms permissions, const std::string& reason) {
+    fs::permissions(file_.path(), permissions);
+    {
+      const OtherUser user;
+      EXPECT_TRUE(refuses([&] { saved_.optimizer.save(file_.path()); }, ErrorCode::invalid_argument,
+                          {"ShardedOptimizer::save: " + file_.path() + ": " + reason}));
+    }
+    EXPECT_EQ(file_.read(), before);
+    EXPECT_EQ(fs::status(file_.path()).permissions(), permissions);
+    EXPECT_TRUE(file_.is_alone());
+  };
+  constexpr auto for_all = static_cast<fs::perms>(0666);
+  expect_left(for_all, "Operation not permitted");
+  expect_left(static_cast<fs::perms>(0644), "cannot be replaced by a new file");
+  saved_.optimizer.save(file_.path());
+  fill_by_place(saved_.optimizer, 1);
+  EXPECT_EQ(saved_.optimizer.load(file_.path()), "");
   EXPECT_TRUE(is_filled_by_place(saved_.optimizer, 8));
 }
 

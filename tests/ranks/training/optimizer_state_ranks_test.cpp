@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/collectives/saved_optimizer.hpp"
 #include "support/errors.hpp"
+#include "support/full_disk.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +81,34 @@ TEST_P(OptimizerStateRanks, HearAlikeOfAFileThatIsRefused) {
                         ErrorCode::invalid_argument, {file.path() + ": has data of checksum "}));
     EXPECT_TRUE(is_filled_by_place(optimizer, 4));
     communicator.check();
+  });
+}
+
+TEST_P(OptimizerStateRanks, HearAlikeOfADiskThatFillsUp) {
+  const TemporaryFile file("full");
+  const int members = GetParam();
+  expect_all_right(2, [&](Exchange& exchange) {
+    Communicator communicator(exchange, some_devices(exchange, members));
+    ShardedOptimizer optimizer(communicator, saved_parameters(communicator), saved_options());
+    fill_by_place(optimizer, 4);
+    optimizer.save(path_on(exchange, file));
+    const std::vector<char> before = file.read();
+    fill_by_place(optimizer, 5);
+    // In the header, in the data, and where only the checksum is missing.
+    for (const std::size_t left : {std::size_t{0}, std::size_t{1000}, before.size() - 8}) {
+      std::optional<FullDisk> disk;
+      if (exchange.rank() == 0) disk.emplace(left);
+      EXPECT_TRUE(refuses([&] { optimizer.save(path_on(exchange, file)); }, ErrorCode::invalid_argument,
+                          {"ShardedOptimizer::save: " + file.path() + ": No space left on device"}));
+      transport::team::synchronize(exchange);
+      EXPECT_EQ(file.read(), before);
+      EXPECT_TRUE(file.is_alone());
+    }
+    communicator.check();
+    optimizer.save(path_on(exchange, file));
+    fill_by_place(optimizer, 6);
+    EXPECT_EQ(optimizer.load(path_on(exchange, file)), "");
+    EXPECT_TRUE(is_filled_by_place(optimizer, 5));
   });
 }
 

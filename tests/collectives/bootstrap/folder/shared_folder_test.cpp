@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/shared_folder.hpp"
 
-#include "collectives/bootstrap/folder/full_disk.hpp"
 #include "collectives/bootstrap/network_messages.hpp"
 #include "support/errors.hpp"
+#include "support/full_disk.hpp"
 #include "support/timing.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
