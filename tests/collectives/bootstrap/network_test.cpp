@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/network_messages.hpp"
 #include "collectives/bootstrap/world.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "tutti/exchange.hpp"
 
 #include <algorithm>
@@ -24,21 +25,17 @@ using test::wait_for_message;
 using test::wait_until_delivered;
 
 /// The ranks of an exchange, the other way round.
-class Backwards final : public Exchange {
+class Backwards final : public test::ForwardingExchange {
  public:
-  explicit Backwards(Exchange& exchange) : exchange_(exchange) {}
-  [[nodiscard]] int rank() const override { return size() - 1 - exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
+  using ForwardingExchange::ForwardingExchange;
+  [[nodiscard]] int rank() const override { return size() - 1 - ForwardingExchange::rank(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::vector<std::byte> forwards(all.size());
-    exchange_.all_gather(mine, forwards);
+    ForwardingExchange::all_gather(mine, forwards);
     for (std::size_t i = 0; i < all.size(); i += mine.size())
       std::copy_n(forwards.end() - static_cast<std::ptrdiff_t>(i + mine.size()), mine.size(),
                   all.begin() + static_cast<std::ptrdiff_t>(i));
   }
-
- private:
-  Exchange& exchange_;
 };
 
 TEST(LaunchedNetwork, DeliversAllMessagesInOrder) {

@@ -5,6 +5,7 @@
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/hosts/host_proxy.hpp"
@@ -33,24 +34,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Forwards everything but messages.
-class WithoutNetwork final : public Exchange {
- public:
-  explicit WithoutNetwork(Exchange& exchange) : exchange_(exchange) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    exchange_.all_gather(mine, all);
-  }
-
- private:
-  Exchange& exchange_;
-};
-
 TEST(SeveralHosts, AreRefusedByNameWithoutANetwork) {
   expect_all_right(2, [](Exchange& exchange) {
     pretend_host(exchange.rank());
-    WithoutNetwork without(exchange);
+    ExchangeWithoutNetwork without(exchange);
     EXPECT_TRUE(refuses([&] { make(without); }, ErrorCode::unsupported,
                         {"rank 1", "'host 1'", "'host 0'", "no network"}));
   });

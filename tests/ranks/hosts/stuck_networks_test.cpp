@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -54,20 +55,12 @@ class StickyNetwork final : public Network {
   std::unique_ptr<Network> network_;
 };
 
-class StickyExchange final : public Exchange {
+class StickyExchange final : public ForwardingExchange {
  public:
-  explicit StickyExchange(Exchange& exchange) : exchange_(exchange) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    exchange_.all_gather(mine, all);
-  }
+  using ForwardingExchange::ForwardingExchange;
   [[nodiscard]] std::unique_ptr<Network> network() override {
-    return std::make_unique<StickyNetwork>(exchange_.network());
+    return std::make_unique<StickyNetwork>(ForwardingExchange::network());
   }
-
- private:
-  Exchange& exchange_;
 };
 
 /// What all ranks hear of a call where some networks are stuck before anybody makes it, and `happens` comes

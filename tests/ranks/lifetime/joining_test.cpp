@@ -3,6 +3,7 @@
 #include "os/shared_flag.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/timing.hpp"
 #include "transport/team/joining/build_mark.hpp"
@@ -42,23 +43,19 @@ namespace {
 using namespace std::chrono_literals;
 
 /// As an exchange among ranks of which rank 1 is killed when it comes to step `step`.
-class ExchangeThatLosesARank final : public Exchange {
+class ExchangeThatLosesARank final : public ForwardingExchange {
  public:
-  ExchangeThatLosesARank(Exchange& exchange, int step) : exchange_(exchange), steps_left_(step) {}
+  ExchangeThatLosesARank(Exchange& exchange, int step) : ForwardingExchange(exchange), steps_left_(step) {}
 
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (steps_left_-- == 0) {
       if (rank() == 1) std::raise(SIGKILL);
       throw std::runtime_error("rank 1 does not come");
     }
-    exchange_.all_gather(mine, all);
+    ForwardingExchange::all_gather(mine, all);
   }
-  [[nodiscard]] std::unique_ptr<Network> network() override { return exchange_.network(); }
 
  private:
-  Exchange& exchange_;
   int steps_left_;
 };
 
@@ -91,21 +88,17 @@ TEST(Joining, EndsWithTheExchangeWhenARankIsKilled) {
 }
 
 /// As an exchange among ranks that waits for rank 1 in vain at step `step`.
-class ExchangeThatWaits final : public Exchange {
+class ExchangeThatWaits final : public ForwardingExchange {
  public:
-  ExchangeThatWaits(Exchange& exchange, int step) : exchange_(exchange), steps_left_(step) {}
+  ExchangeThatWaits(Exchange& exchange, int step) : ForwardingExchange(exchange), steps_left_(step) {}
 
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (steps_left_-- == 0) throw Error(ErrorCode::timeout, fmt::format("{} ms, rank 1", limit_.count()), 7);
-    exchange_.all_gather(mine, all);
+    ForwardingExchange::all_gather(mine, all);
   }
   void limit_waits(std::chrono::milliseconds limit) override { limit_ = limit; }
-  [[nodiscard]] std::unique_ptr<Network> network() override { return exchange_.network(); }
 
  private:
-  Exchange& exchange_;
   int steps_left_;
   std::chrono::milliseconds limit_{};
 };
@@ -273,12 +266,10 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
 }
 
 /// As an exchange of which one rank has another version of the library.
-class ExchangeOfAnotherVersion final : public Exchange {
+class ExchangeOfAnotherVersion final : public ForwardingExchange {
  public:
-  explicit ExchangeOfAnotherVersion(Exchange& exchange) : exchange_(exchange) {}
+  using ForwardingExchange::ForwardingExchange;
 
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::vector<std::byte> told(mine.begin(), mine.end());
     if (std::exchange(is_first_, false) && rank() == 1) {
@@ -288,11 +279,10 @@ class ExchangeOfAnotherVersion final : public Exchange {
       mark.version[0] = '9';
       std::memcpy(told.data(), &mark, sizeof mark);
     }
-    exchange_.all_gather(told, all);
+    ForwardingExchange::all_gather(told, all);
   }
 
  private:
-  Exchange& exchange_;
   bool is_first_ = true;
 };
 

@@ -5,6 +5,7 @@
 #include "os/shared_memory.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "support/isolation.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/timing.hpp"
@@ -152,25 +153,11 @@ TEST(CommonMemory, RanksWithoutAnyGoByTheNetwork) {
   });
 }
 
-/// Between ranks of one host.
-class WithoutNetwork final : public Exchange {
- public:
-  explicit WithoutNetwork(Exchange& exchange) : exchange_(exchange) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    exchange_.all_gather(mine, all);
-  }
-
- private:
-  Exchange& exchange_;
-};
-
 TEST(CommonMemory, RanksWithoutAnyAndWithoutANetworkAreToldWhatTheyNeed) {
   expect_all_right(2, [](Exchange& exchange) {
     close_proc();
     forbid_sockets();
-    WithoutNetwork without(exchange);
+    ExchangeWithoutNetwork without(exchange);
     EXPECT_TRUE(refuses([&] { make(without); }, ErrorCode::unsupported,
                         {"no network", "cannot share memory", "one network namespace", "TUTTI_HOST_ID"}));
   });

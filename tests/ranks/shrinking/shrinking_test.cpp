@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/late_and_lost/lost_ranks.hpp"
+#include "ranks/shrinking/changed_ranks.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/memory/process_resources.hpp"
@@ -30,28 +31,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Checks that the communicator works, and has so many ranks, of which this is number `rank`.
-void expect_works(Communicator& communicator, int rank, int count) {
-  EXPECT_EQ(communicator.rank(), rank);
-  EXPECT_EQ(communicator.rank_count(), count);
-  for (const std::int64_t elements : {16, 10'000, 1'000'000}) {
-    const Tensor tensor = full({elements}, rank + 1, {.dtype = DType::float32, .device = 0});
-    communicator.all_reduce_add({tensor}, {tensor});
-    const auto sum = static_cast<float>(count * (count + 1)) / 2;
-    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(static_cast<std::size_t>(elements), sum));
-  }
-  communicator.check();
-}
-
 /// Returns the limit for ranks that do not come, in tests that wait for it. On a GPU that many processes
 /// share, opening memory takes long.
 std::chrono::milliseconds short_timeout() {
   return patient(backend_kind() == BackendKind::host ? 300ms : 3000ms);
-}
-
-/// Waits until the communicator has been ended by others.
-void await_end(const Communicator& communicator) {
-  EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
 }
 
 TEST(Shrinking, GoesOnWithoutAKilledRankSoon) {

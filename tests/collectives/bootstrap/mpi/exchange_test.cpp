@@ -2,6 +2,7 @@
 #include "collectives/bootstrap/mpi/checks.hpp"
 #include "collectives/bootstrap/mpi/world.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "tutti/mpi.hpp"
 #include "tutti/tensor.hpp"
 
@@ -166,19 +167,15 @@ TEST(MpiExchange, ACommunicatorIsMadeWithinItsTimeoutOrTheMissingRankIsNamed) {
 }
 
 /// Of three or more ranks, the last one does no more after so many steps.
-class StoppingExchange final : public Exchange {
+class StoppingExchange final : public test::ForwardingExchange {
  public:
-  StoppingExchange(Exchange& exchange, int steps) : exchange_(exchange), steps_(steps) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
+  StoppingExchange(Exchange& exchange, int steps) : ForwardingExchange(exchange), steps_(steps) {}
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (steps_-- == 0 && rank() == size() - 1) throw Error(ErrorCode::aborted, "no more");
-    exchange_.all_gather(mine, all);
+    ForwardingExchange::all_gather(mine, all);
   }
-  void limit_waits(std::chrono::milliseconds timeout) override { exchange_.limit_waits(timeout); }
 
  private:
-  Exchange& exchange_;
   int steps_;
 };
 

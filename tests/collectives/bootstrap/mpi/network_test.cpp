@@ -2,6 +2,7 @@
 #include "collectives/bootstrap/mpi/world.hpp"
 #include "collectives/bootstrap/network_messages.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_exchange.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/mpi.hpp"
@@ -83,18 +84,15 @@ TEST_F(MpiNetworkOfFewTags, UsesNoneThatAnotherPartHasOnAnyRank) {
 }
 
 /// Fails, on all ranks, after some calls.
-class FailingExchange final : public Exchange {
+class FailingExchange final : public test::ForwardingExchange {
  public:
-  FailingExchange(Exchange& exchange, int calls) : exchange_(exchange), calls_(calls) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
+  FailingExchange(Exchange& exchange, int calls) : ForwardingExchange(exchange), calls_(calls) {}
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (calls_-- == 0) throw Error(ErrorCode::peer_unavailable, "the exchange has failed");
-    exchange_.all_gather(mine, all);
+    ForwardingExchange::all_gather(mine, all);
   }
 
  private:
-  Exchange& exchange_;
   int calls_;
 };
 

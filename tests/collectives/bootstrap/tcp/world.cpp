@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/world.hpp"
 
+#include "support/forwarding_exchange.hpp"
 #include "tutti/device.hpp"
 #include "tutti/shared_folder.hpp"
 #include "tutti/tcp.hpp"
@@ -12,22 +13,6 @@
 
 namespace tutti::test {
 namespace {
-
-/// Lets several exchanges of the tests share one meeting.
-class Shared final : public Exchange {
- public:
-  explicit Shared(Exchange& exchange) : exchange_(exchange) {}
-  [[nodiscard]] int rank() const override { return exchange_.rank(); }
-  [[nodiscard]] int size() const override { return exchange_.size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    exchange_.all_gather(mine, all);
-  }
-  void limit_waits(std::chrono::milliseconds timeout) override { exchange_.limit_waits(timeout); }
-  [[nodiscard]] std::unique_ptr<Network> network() override { return exchange_.network(); }
-
- private:
-  Exchange& exchange_;
-};
 
 std::unique_ptr<Exchange> world;
 
@@ -63,7 +48,7 @@ int local_rank_in_world() {
 }
 
 std::unique_ptr<Exchange> exchange_of_world() {
-  return std::make_unique<Shared>(*world);
+  return std::make_unique<ForwardingExchange>(*world);
 }
 
 std::string network_of_world() {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "support/timing.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Checks of communicators that have lost or got ranks.
+namespace tutti::test::ranks {
+
+/// Checks that the communicator works, and has so many ranks, of which this is number `rank`.
+inline void expect_works(Communicator& communicator, int rank, int count) {
+  EXPECT_EQ(communicator.rank(), rank);
+  EXPECT_EQ(communicator.rank_count(), count);
+  for (const std::int64_t elements : {16, 10'000, 1'000'000}) {
+    const Tensor tensor = full({elements}, rank + 1, {.dtype = DType::float32, .device = 0});
+    communicator.all_reduce_add({tensor}, {tensor});
+    const auto sum = static_cast<float>(count * (count + 1)) / 2;
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(static_cast<std::size_t>(elements), sum));
+  }
+  communicator.check();
+}
+
+/// Waits until the communicator has been ended by others.
+inline void await_end(const Communicator& communicator) {
+  EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+}
+
+}  // namespace tutti::test::ranks
