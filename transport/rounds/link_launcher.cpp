@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/link_launcher.hpp"
 
-#include "os/thread.hpp"
 #include "stream/streams.hpp"
+#include "transport/rounds/launch_on_threads.hpp"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
 #include <tuple>
 
 namespace tutti::transport::team {
@@ -68,37 +66,6 @@ void LinkLauncher::launch_member(const MemberTransfers& member,
        .messages = std::span(messages_).subspan(member.first_message, member.message_count)});
 }
 
-void LinkLauncher::launch_each_apart(std::span<const backend::StreamRef> streams) const {
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto fail = [&] {
-    team_.abort().fail("cannot launch its members' kernels", backend::Escaped::current());
-    const std::lock_guard lock(mutex);
-    if (!failure) failure = std::current_exception();
-  };
-  const auto launch = [&](const MemberTransfers& member) {
-    try {
-      launch_member(member, streams);
-    } catch (...) {
-      fail();
-    }
-  };
-  std::vector<backend::Thread> threads;
-  try {
-    threads.reserve(members_.size());
-    for (const MemberTransfers& member : std::span(members_).subspan(1)) {
-      threads.emplace_back(
-          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
-          [&launch, &member] { launch(member); }, [](const backend::Escaped&) {});
-    }
-  } catch (const std::exception&) {
-    fail();
-  }
-  launch(members_.front());
-  for (backend::Thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
 void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t direct_from,
                           std::span<const LinkTransfer> transfers,
                           std::span<const backend::StreamRef> streams) {
@@ -108,7 +75,8 @@ void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t d
     Streams::LaunchLocks gate;
     if (members_.size() > 1) gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
     if (members_.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
-      launch_each_apart(streams);
+      launch_on_threads(team_.abort(), members_.size(),
+                        [&](std::size_t i) { launch_member(members_[i], streams); });
     } else {
       for (const MemberTransfers& member : members_) launch_member(member, streams);
     }

@@ -49,10 +49,6 @@ class LinkLauncher {
 
   void divide(std::span<const LinkTransfer> transfers);
   void launch_member(const MemberTransfers& member, std::span<const backend::StreamRef> streams) const;
-  /// Launches each member's kernel in a thread of its own, for machines where launches return only when
-  /// kernels have ended. Throws the first failure, which ends the team: other members' kernels may wait for
-  /// what has not been launched.
-  void launch_each_apart(std::span<const backend::StreamRef> streams) const;
 
   Runtime& runtime_;
   Team& team_;

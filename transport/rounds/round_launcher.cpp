@@ -3,16 +3,14 @@
 
 #include "allocator/allocators.hpp"
 #include "allocator/caching_allocator.hpp"
-#include "os/thread.hpp"
 #include "stream/event_pool.hpp"
 #include "stream/streams.hpp"
+#include "transport/rounds/launch_on_threads.hpp"
 #include "transport/rounds/round_watch.hpp"
 #include "transport/team/registrations/registrations.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
 #include <utility>
 
 namespace tutti::transport::team {
@@ -204,37 +202,12 @@ void RoundLauncher::launch_in_turn(const Launch& launch) {
   }
 }
 
-void RoundLauncher::launch_apart(const Launch& launch) {
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto fail = [&] {
-    team_.abort().fail("cannot launch its members' kernels", backend::Escaped::current());
-    const std::lock_guard lock(mutex);
-    if (!failure) failure = std::current_exception();
-  };
-  const auto launch_all = [&](std::size_t local) {
-    try {
-      Tasks tasks;
-      for (std::size_t next = 0; next < launch.plan.parts[local].size();)
-        next = launch_part(launch, local, next, tasks);
-    } catch (...) {
-      fail();
-    }
-  };
-  std::vector<backend::Thread> threads;
-  try {
-    threads.reserve(launch.plan.parts.size());
-    for (std::size_t local = 1; local < launch.plan.parts.size(); ++local) {
-      threads.emplace_back(
-          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
-          [&launch_all, local] { launch_all(local); }, [](const backend::Escaped&) {});
-    }
-  } catch (const std::exception&) {
-    fail();
-  }
-  launch_all(0);
-  for (backend::Thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
+void RoundLauncher::launch_apart(const Launch& launch) const {
+  launch_on_threads(team_.abort(), launch.plan.parts.size(), [&](std::size_t local) {
+    Tasks tasks;
+    for (std::size_t next = 0; next < launch.plan.parts[local].size();)
+      next = launch_part(launch, local, next, tasks);
+  });
 }
 
 std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t local, std::size_t next,

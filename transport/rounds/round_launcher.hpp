@@ -120,7 +120,7 @@ class RoundLauncher {
   void launch_in_turn(const Launch& launch);
   /// Launches each local member's parts in a thread of its own. Throws the first failure, which ends the
   /// team: others wait for what has not been launched.
-  void launch_apart(const Launch& launch);
+  void launch_apart(const Launch& launch) const;
   /// Queues the local member's part number `next`, with its relay if it has one. `tasks` are reused memory.
   /// Returns the number of the part after these.
   std::size_t launch_part(const Launch& launch, std::size_t local, std::size_t next, Tasks& tasks) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/team_exchange.hpp"
 
+#include "transport/team/shared/mailbox_chunks.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -33,12 +35,9 @@ std::uint64_t TeamExchange::part_start(const Team& team) {
 }
 
 void TeamExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-  std::size_t offset = 0;
-  do {
-    const std::size_t bytes = std::min(mine.size() - offset, Mailbox::capacity);
-    exchange_chunk(mine.subspan(offset, bytes), all, offset, mine.size());
-    offset += bytes;
-  } while (offset < mine.size());
+  for_each_mailbox_chunk(mine, [&](std::span<const std::byte> chunk, std::size_t offset) {
+    exchange_chunk(chunk, all, offset, mine.size());
+  });
 }
 
 std::vector<std::size_t> TeamExchange::missing(std::atomic<std::uint64_t> Mailbox::*count,

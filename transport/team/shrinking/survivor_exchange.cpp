@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/team/shared/mailbox_chunks.hpp"
 #include "transport/team/shrinking/survivor_agreement.hpp"
 
 #include <algorithm>
@@ -19,12 +20,9 @@ SurvivorExchange::SurvivorExchange(SurvivorAgreement& agreement, const ShrinkSta
 }
 
 void SurvivorExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-  std::size_t offset = 0;
-  do {
-    const std::size_t bytes = std::min(mine.size() - offset, Mailbox::capacity);
-    exchange_chunk(mine.subspan(offset, bytes), all, offset, mine.size());
-    offset += bytes;
-  } while (offset < mine.size());
+  for_each_mailbox_chunk(mine, [&](std::span<const std::byte> chunk, std::size_t offset) {
+    exchange_chunk(chunk, all, offset, mine.size());
+  });
 }
 
 void SurvivorExchange::wait_for_all(std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks) {
