@@ -218,7 +218,7 @@ std::vector<std::string> Box::names() const {
 void Box::remove_parts() const noexcept {
   try {
     for_each_name([&](const std::string& name) {
-      if (name.starts_with(part_prefix)) remove(name);
+      if (name.starts_with(part_prefix)) remove_all(name);
     });
   } catch (const std::exception&) {
     // They take up little.
@@ -235,11 +235,19 @@ void Box::remove_empty(const std::string& name) const noexcept {
 
 void Box::remove_inner(const std::string& name) const noexcept {
   try {
+    const std::string hidden = std::string(part_prefix) + draw_name();
+    if (renameat(folder_.number(), name.c_str(), folder_.number(), hidden.c_str()) == 0) remove_all(hidden);
+  } catch (const std::exception&) {
+    // It stays.
+  }
+}
+
+void Box::remove_all(const std::string& name) const noexcept {
+  try {
+    if (unlinkat(folder_.number(), name.c_str(), 0) == 0) return;
     const std::optional<Box> box = existing(name);
     if (!box) return;
-    box->for_each_name([&](const std::string& each) {
-      if (unlinkat(box->folder_.number(), each.c_str(), 0) != 0) box->remove_inner(each);
-    });
+    box->for_each_name([&](const std::string& each) { box->remove_all(each); });
     remove_empty(name);
   } catch (const std::exception&) {
     // What cannot be removed stays.

@@ -55,18 +55,22 @@ class Box {
               std::span<const std::byte> text) const;
   /// Returns whether there is a file or folder of the name.
   [[nodiscard]] bool has(const std::string& name) const;
-  /// Removes files that are not complete. Nobody may be writing any.
+  /// Removes files that are not complete, and folders whose removal was not completed. Nobody may be writing
+  /// any.
   void remove_parts() const noexcept;
   /// Lists names, as they are now as far as the file system tells: those of files that are not complete are
   /// left out.
   [[nodiscard]] std::vector<std::string> names() const;
   void remove(const std::string& name) const noexcept;
-  /// Removes a folder with all that is in it; nothing happens if there is none.
+  /// Removes a folder with all that is in it; nothing happens if there is none. Its name is gone first:
+  /// whoever fails to write a file there then sees why.
   void remove_inner(const std::string& name) const noexcept;
   /// Removes a folder if it is empty.
   void remove_empty(const std::string& name) const noexcept;
 
  private:
+  /// Removes a file, or a folder with all that is in it.
+  void remove_all(const std::string& name) const noexcept;
   Box(std::string path, Descriptor folder) : path_(std::move(path)), folder_(std::move(folder)) {}
   /// Calls `work` with each name. Throws if the folder cannot be listed.
   template <class Work>
