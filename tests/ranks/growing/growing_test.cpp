@@ -333,7 +333,7 @@ TEST(Growing, RefusesBadOptionsAndWishesThatDiffer) {
 
 TEST(Growing, LeavesNothingBehind) {
   const MeetingPoint point = some_meeting_point();
-  const auto rounds = static_cast<int>(scaled(200));
+  const auto rounds = static_cast<int>(scaled(80));
   constexpr int first_rounds = 5;
   // A new process for each loss.
   Ranks spares(1, [&](Exchange&) {
@@ -361,23 +361,31 @@ TEST(Growing, LeavesNothingBehind) {
       await_end(communicator);
     };
     communicator = communicator.grow({.meeting_point = point});
-    const auto lose_and_replace = [&] {
+    const auto lose_and_replace = [&](int round) {
       lose();
-      communicator = communicator.replace({.meeting_point = point});
+      if (round % 2 == 0) {
+        communicator = communicator.replace({.meeting_point = point});
+      } else {
+        communicator = communicator.shrink();
+        communicator = communicator.grow({.meeting_point = point});
+      }
     };
-    for (int round = 1; round < first_rounds; ++round) lose_and_replace();
+    for (int round = 1; round < first_rounds; ++round) lose_and_replace(round);
     transport::team::synchronize(exchange);
+    const std::size_t heap = heap_bytes();
     const std::size_t descriptors = open_descriptors();
     const std::size_t mappings = shared_mappings();
     const std::size_t threads_before = threads();
     const std::size_t memory = free_memory(0);
-    for (int round = 0; round < rounds; ++round) lose_and_replace();
+    for (int round = 0; round < rounds; ++round) lose_and_replace(round);
     transport::team::synchronize(exchange);
     // What the last communicators have left may not have been closed yet by the other rank.
     constexpr std::size_t late = 6;
     EXPECT_LE(open_descriptors(), descriptors + late);
     EXPECT_LE(shared_mappings(), mappings + late);
     EXPECT_EQ(threads(), threads_before);
+    constexpr std::size_t histories = std::size_t{32} << 10U;  // of bounded length
+    EXPECT_TRUE(!on_virtual_devices() || heap_bytes() <= heap + histories) << heap_bytes() - heap;
     EXPECT_TRUE(!on_virtual_devices() || free_memory(0) + late * (std::size_t{8} << 20U) >= memory);
     lose();
   });

@@ -11,6 +11,11 @@
 #include <system_error>
 #include <thread>
 
+#include <malloc.h>
+
+/// Where there is a sanitizer, it has the heap.
+extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
+
 namespace tutti::test {
 namespace {
 
@@ -69,6 +74,12 @@ std::size_t shared_mappings() {
     if (line.find("memfd:tutti") != std::string::npos) ++count;
   }
   return count;
+}
+
+std::size_t heap_bytes() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) return __sanitizer_get_current_allocated_bytes();
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
 }
 
 }  // namespace tutti::test

@@ -11,5 +11,7 @@ namespace tutti::test {
 [[nodiscard]] std::size_t threads();
 /// Returns the number of mappings of memory that the library shares with other processes.
 [[nodiscard]] std::size_t shared_mappings();
+/// Returns how many bytes of the heap are allocated.
+[[nodiscard]] std::size_t heap_bytes();
 
 }  // namespace tutti::test
