@@ -11,8 +11,8 @@
 
 namespace tutti::collectives {
 
-/// Makes vectors of one element, which `memory` holds, of tensors without dimensions, if all are such, so
-/// that they can be joined; returns other tensors as they are.
+/// Returns the tensors as vectors of one element, which `memory` holds, if none of them has a dimension:
+/// vectors can be joined. Otherwise returns the tensors as they are.
 [[nodiscard]] TensorList as_vectors(TensorList tensors, std::vector<Tensor>& memory);
 
 /// Returns the parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller,

@@ -44,7 +44,7 @@ class TeamCall final : public TeamTurn {
 
   /// Begins, with columns that all members have alike: one like each of the `tensors`.
   void begin(std::span<const Tensor> tensors);
-  /// Begins, with one column of parts, which are alike but for their lengths: `elements` for each unit of it.
+  /// Begins, with one column of parts that differ in length only; each is a multiple of `elements`.
   void begin(std::uint64_t elements, DType dtype);
   /// Begins, with one column of parts that are as long as `sizes` says, in elements by member.
   void begin_parts(std::span<const std::int64_t> sizes, DType dtype);

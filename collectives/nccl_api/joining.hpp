@@ -20,8 +20,8 @@ void join(std::vector<Joining> joinings, const std::function<void()>& require_wi
 void join_alone(ncclComm_t* results, const std::vector<Device>& devices);
 /// Takes handles from the program, and with the last one of a clique its communicator.
 void destroy(const std::vector<ncclComm_t>& handles);
-/// Splits communicators, all at the same time. What is not given of the local ranks of one is to come from
-/// other threads. There is no handle if one of them cannot be split.
+/// Splits communicators, all at the same time. Other threads make the calls of local ranks that are not among
+/// `splittings`. There is no handle if one of the communicators cannot be split.
 void split(std::vector<Splitting> splittings);
 /// Makes a communicator of the ranks that are not in `excluded`, and ends the one that it comes from. Throws
 /// a `Refusal` if ranks have been made together.

@@ -35,9 +35,9 @@
 /// line for each of the other messages, too. Backends without such lanes may ignore them.
 ///
 /// A member processes many messages at once, of many links: any piece that can move does, and none waits for
-/// one of another link. Nor does a lane wait for another one: if lanes were processed one after another, what
-/// is sent in a later lane would wait for what is received in an earlier one, which the other side may send
-/// only then.
+/// a piece of another link or of another lane. If lanes were processed one after another, two members could
+/// wait for each other for ever: each would send in a later lane only after it had received in an earlier
+/// one.
 namespace tutti::backend {
 
 struct LinkMessage {

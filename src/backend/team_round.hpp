@@ -343,10 +343,10 @@ inline constexpr std::uint32_t most_team_blocks = 86;
 /// `TeamWindowLayout::message_alignment`. Wide lines divide elements of 16 bytes, so they carry no product of
 /// complex128. An output of `reductions` may share memory with its own input; and if some of what is put is
 /// such an input, then segment by segment all of it is. In a direct round, a segment may have several
-/// outputs, which then are places (`SourcePlace`), in own memory or in memory that others expose. A target of
-/// `copies` may be what is put: in a round through slots if the member is among its own readers and sources;
-/// in a low-latency round if `puts` and the first of `copies` are equally long, segment by segment, and each
-/// of these writes either what the same segment puts, or memory of which nothing is put.
+/// outputs, which then are places (`SourcePlace`), in own memory or in memory that others expose. `copies`
+/// may overwrite what is put: in a round through slots if the member is among its own readers and sources; in
+/// a low-latency round if the first segments of `copies` are as long as those of `puts`, and each overwrites
+/// only what the segment of the same number puts, or memory of which nothing is put.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first

@@ -16,10 +16,10 @@ namespace tutti::files {
 ///
 /// One rule holds for all files: a regular file with one name, which the path may lead to by links, is
 /// replaced by a new file when that is complete, and until then stays as it was. The new file has its owner,
-/// group and permissions. Everything else is written in place, and never replaced: what is no regular file,
-/// such as a device or a pipe; the targets of standard output and standard error; a file with several names
-/// or an access control list; and one whose folder or owner does not allow its replacement. What may not be
-/// written is not replaced either.
+/// group and permissions. These are written in place instead: devices, pipes and whatever else is no regular
+/// file; the targets of standard output and standard error; a file with several names or an access control
+/// list; and a file whose folder or owner does not allow its replacement. A file that may not be written is
+/// not replaced either.
 class Place {
  public:
   explicit Place(std::string path);

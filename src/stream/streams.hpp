@@ -20,9 +20,9 @@ class Runtime;
 
 /// A runtime's pooled streams, and the order between streams. Thread-safe.
 ///
-/// All waits of one stream for another go through here, because they must not come between kernels of several
-/// streams that wait for one another: if one of these streams were made to wait for another one between the
-/// first kernel and the last, the last kernel would wait behind the first, which waits for it.
+/// All waits of one stream for another go through here, to keep them out of launches whose kernels wait for
+/// one another. Suppose kernel A of stream 1 waits for kernel B of stream 2: if stream 2 were made to wait
+/// for stream 1 after A is queued and before B is, B would never start, and A would never end.
 class Streams final : public RuntimePart {
  public:
   static constexpr PartSlot slot = PartSlot::streams;

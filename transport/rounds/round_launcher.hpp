@@ -57,12 +57,12 @@ class RoundLauncher {
   /// Ends a call, when everything of it has been queued, or as much as there will be if it has failed. Here
   /// and in `begin`, one stream may stand for all members, if work for all of their devices is queued on it.
   void end(std::span<const backend::StreamRef> streams);
-  /// Abandons a call that has begun and may not have ended: a capture that its streams are in goes on without
-  /// it.
+  /// Abandons a call that has begun, whether or not it has ended. If its streams are being captured, the
+  /// capture goes on without the call.
   void abandon() noexcept { capture_.abandon(); }
 
-  /// Marks how far the streams of the last call have to come for `has_passed`: after what others have queued
-  /// since, unless calls are marked as they are made.
+  /// Sets the point that the last call's streams must pass for `has_passed`: the end of what is queued there
+  /// now. Does nothing if each call sets it as it is made (`marks_calls`).
   void mark() noexcept;
   [[nodiscard]] bool marks_calls() const noexcept { return marks_calls_; }
   /// Returns true if the streams have come to the mark, or have failed.

@@ -66,7 +66,7 @@ class Team {
   [[nodiscard]] CallLog& calls() noexcept { return calls_; }
   [[nodiscard]] Links& links() noexcept { return links_; }
   [[nodiscard]] Watchdog& watch() noexcept { return watchdog_; }
-  /// Drops what waits for local devices would tell of the team's end, as somebody has been told.
+  /// Drops the errors by which waits for local devices would report the team's end again.
   void take_ends() noexcept;
   [[nodiscard]] const Windows& windows() const noexcept { return windows_; }
   /// Returns nullptr where members do not reach one another's memory.

@@ -98,9 +98,9 @@ class CurrentDevice {
   NativePlace previous_;  ///< no device if nothing is to be restored
 };
 
-/// Provides some context for calls that need one, of any device: if the calling thread has none yet, that of
-/// `used`, a device in use (-1: there is none). CUDA would otherwise make one on the thread's current device,
-/// which takes memory of a GPU that the process need never touch.
+/// Gives the calling thread a context, if it has none, for calls that need one of any device: that of `used`,
+/// a device in use (-1: there is none). Otherwise CUDA would make a context on the thread's current device,
+/// and so take memory of a GPU that the process may never use.
 class AnyContext {
  public:
   explicit AnyContext(int used) noexcept {

@@ -78,8 +78,8 @@ class Replays {
   /// Returns the other ranks with a member that has begun the same replay, and waits in it, or does not, as
   /// `that_wait` says.
   [[nodiscard]] std::vector<std::size_t> ranks_beside(const Place& place, bool that_wait) const;
-  /// Returns the other ranks that may be why nobody goes on although all have begun the replay: those whose
-  /// process stands still, or else all, those that do not wait themselves first.
+  /// Returns the other ranks that may delay a replay that all have begun: those whose process is stopped; if
+  /// there are none, all others, beginning with those that do not wait themselves.
   [[nodiscard]] std::vector<std::size_t> suspects(const Place& place) const;
   /// Ends the team if one of the ranks that have not begun the replay has left.
   void look_for_ranks_that_left(const Place& place);

@@ -17,11 +17,11 @@
 
 namespace tutti::transport::team {
 
-/// Locates the structures that the ranks of a team share, in memory that all ranks of a host map. They are an
-/// abort word with a reason of each rank, a status and two mailboxes of each rank, the calls of those who
-/// come first, two flags and a record of each member, and the board on which survivors agree; with links, the
-/// logs of both ends of each; and where members may read one another's memory, the ranks' registration
-/// tables. Every host has such memory, laid out alike; the parts of ranks on other hosts are mirrors.
+/// Locates the structures that the ranks of a team share, in memory that all ranks of a host map: an abort
+/// word; for each rank a reason, a status and two mailboxes; for each call the signature of the first rank
+/// to make it; for each member two flags and a record; the board on which survivors agree; with links, the
+/// logs of both ends of each; and registration tables, if members may read one another's memory. Every host
+/// has such memory with the same layout; the parts of ranks on other hosts are mirrors.
 ///
 /// A view: it owns nothing, and is copied freely. A team starts with zero-filled memory.
 class SharedState {

@@ -46,7 +46,7 @@ struct ShrinkingTeam {
   std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
   /// Opens the entrance for newcomers. Throws while it cannot.
   std::function<std::unique_ptr<Entrance>()> open_entrance = {};
-  /// Returns what newcomers need to take part, but for their number and what the wish says.
+  /// Returns a newcomer's ticket, still without its number and without what the wish says.
   std::function<Ticket()> ticket = {};
 };
 

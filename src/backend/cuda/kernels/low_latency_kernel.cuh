@@ -14,19 +14,19 @@
 /// these waits for what comes earlier in other members' warps.
 ///
 /// `finished` flags ensure, as with slots, that a line of an inbox has been read before its place is written
-/// again. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so the
-/// lane that overwrites a chunk is the one that has put it. The same holds for copies to what is put, whose
-/// segments are alike. What a relay's copy overwrites, if it is put at all, has been put before, too, in
-/// whichever warp: the sum that comes back could not be made without it.
+/// again. A sum may overwrite its own input, although that is put as well: both have the same tiles, so the
+/// lane that overwrites a chunk has put it before. The same holds for a copy that overwrites what is put,
+/// because both have the same segments. A relay's copy may overwrite bytes that another warp puts: they have
+/// been put before, because the sum that arrives was made of them.
 ///
 /// Setting a flag of another device, and ordering it after earlier work, takes as long as sending a small
-/// message. So a kernel leaves it to the next one of its member to publish how far it has come: nobody reads
-/// that before eight rounds later, and those who do wait for rounds that come before their own. It publishes
-/// it itself if the member leaves out the rounds that follow, and at milestones; then, and if a flag is set
-/// for the host, its blocks end in common, as in `team_kernel.cuh`. Otherwise each block ends by itself, and
-/// is counted without a wait. For the same reason, all that a warp loads before it puts its first tile it
-/// loads at once; what it finds in the kernel's parameters, it finds before the kernel before is over; and
-/// what nobody waits for comes after the first tile, unless that has to wait.
+/// message. So a kernel leaves it to its member's next kernel to publish its progress: the others read that
+/// eight rounds later at the earliest. A kernel publishes its progress itself at milestones, and if the
+/// member leaves out the rounds that follow; then, and if a flag is set for the host, its blocks end in
+/// common, as in `team_kernel.cuh`. Otherwise each block ends by itself, and is counted without a wait.
+/// To save time before the first tile is put, a warp issues all loads for it at once, reads the kernel's
+/// parameters while the kernel before may still run, and leaves work that nobody waits for until after that
+/// tile, unless the tile has to wait.
 namespace tutti::backend::cuda {
 
 /// The first tile of a warp in the second half.

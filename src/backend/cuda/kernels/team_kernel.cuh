@@ -20,10 +20,10 @@
 /// another from starting, not even one of another team of this process. Each multiprocessor has room for two,
 /// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
 /// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
-/// over. A grid that lets the next one in has at most half of what it may have, and so has the next one; no
-/// third one comes before the first is over. (Kernels that were queued, or captured, when there were fewer
-/// teams have larger shares.) The sizes of other members' grids do not matter, as blocks of different devices
-/// are independent.
+/// over. A grid that lets the team's next grid in early takes at most half of its share, and so does the next
+/// one; a third one starts only when the first is over. (Kernels that were queued, or captured, when there
+/// were fewer teams have larger shares.) The sizes of other members' grids do not matter, because blocks of
+/// different devices are independent.
 ///
 /// Bytes put by many threads are visible to a reader of the flag that is set after them, by happens-before:
 /// each thread's stores come before a barrier of its block; after that, the first thread adds to `arrived`
@@ -87,8 +87,8 @@ __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step,
   return before / step % (end_step / 2) == gridDim.x - 1;
 }
 
-/// Stops the block if any of its threads gave up, and with it all later kernels of the team. Blocks that have
-/// not given up may run on, but the last to arrive never comes, and nobody is told anything.
+/// Stops the block if any of its threads gave up, and with it all later kernels of the team. Other blocks may
+/// run on, but no flag is set: that is for the last block to arrive, and this block never arrives.
 __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
   if (threadIdx.x == 0) give_up(counters);

@@ -24,9 +24,9 @@ namespace tutti::backend::host {
 ///    before. At every submission the generator draws how many entries to choose now (often none, which is
 ///    the delay), and for each draws a stream among those whose oldest entry waits for nothing that has not
 ///    been chosen yet. A host that blocks makes choices until what it waits for has been chosen. No clock and
-///    no thread takes part, so a program that submits from one thread sees the same order each time. (Entries
-///    that wait for flags may be drawn once these are set. That is repeatable, too, as what was chosen has
-///    run by the next choice, except for flags that other processes set.)
+///    no thread takes part, so a program that submits from one thread sees the same order each time. (An
+///    entry that waits for flags may be drawn once they are set. Chosen entries have run before the next
+///    choice, so this is repeatable, too, unless another process sets the flags.)
 ///  - The *execution* follows that order on the streams' own workers: the next entry starts when the last one
 ///    ends. The host goes on only when all chosen entries have finished, so that premature reads of the host
 ///    are reproduced as well. Neither wait is forever, because a chosen entry may itself wait for something

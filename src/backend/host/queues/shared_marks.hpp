@@ -28,8 +28,8 @@ namespace tutti::backend::host {
 /// streams.
 ///
 /// Each process that has the event open holds a lock on a byte of the memory's file, which the system
-/// releases when the process ends: then the marks that it has not reached count as reached, as nothing will
-/// come of the work before them.
+/// releases when the process ends. Then the marks that it has not reached count as reached, because the work
+/// before them will never run.
 class SharedMarks {
  public:
   struct Mark {
