@@ -17,6 +17,11 @@
 /// on which payload survives an addition.
 namespace tutti::backend {
 
+template <class T>
+inline constexpr bool is_complex_element = false;
+template <class Real>
+inline constexpr bool is_complex_element<std::complex<Real>> = true;
+
 /// Two components added independently; `std::complex` is not usable in device code.
 template <class Real>
 struct ComplexSum {

@@ -23,11 +23,6 @@ namespace tutti::backend {
 namespace detail {
 
 template <class T>
-inline constexpr bool is_complex_element = false;
-template <class Real>
-inline constexpr bool is_complex_element<std::complex<Real>> = true;
-
-template <class T>
 inline constexpr bool is_small_float = std::is_base_of_v<SumOfSmallFloat<T>, SumOf<T>>;
 
 /// Returns a number in the simplest type that holds every value of `From`: std::int64_t, std::uint64_t, float
@@ -84,14 +79,14 @@ template <class To, class From>
     typename SumOf<From>::Storage value) noexcept {
   if constexpr (std::is_same_v<To, From>) {
     return value;
-  } else if constexpr (detail::is_complex_element<To>) {
+  } else if constexpr (is_complex_element<To>) {
     using Real = typename To::value_type;
-    if constexpr (detail::is_complex_element<From>) {
+    if constexpr (is_complex_element<From>) {
       return {detail::narrow<Real>(value.real), detail::narrow<Real>(value.imaginary)};
     } else {
       return {detail::narrow<Real>(detail::widen<From>(value)), Real{0}};
     }
-  } else if constexpr (std::is_same_v<To, bool> && detail::is_complex_element<From>) {
+  } else if constexpr (std::is_same_v<To, bool> && is_complex_element<From>) {
     return value.real != 0 || value.imaginary != 0 ? 1 : 0;
   } else {
     return detail::narrow<To>(detail::widen<From>(value));

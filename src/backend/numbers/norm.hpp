@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 /// Defines norms, the same source for CPU and GPU so that results agree bit for bit.
 ///
@@ -32,25 +33,20 @@ inline constexpr unsigned norm_lanes = norm_threads * norm_width<T>;
   return (count + norm_tile_elements(dtype) - 1) / norm_tile_elements(dtype);
 }
 
+/// Says that T is a real floating-point type of elements.
+template <class T>
+inline constexpr bool is_real = !std::is_integral_v<T> && !is_complex_element<T>;
+
 /// Calls `visitor.operator()<T>()` with the real floating-point type; returns `other` for all other types.
 template <class Result, class Visitor>
 Result visit_real(DType dtype, Result other, Visitor&& visitor) {
-  switch (dtype) {
-    case DType::float16:
-      return visitor.template operator()<Float16>();
-    case DType::bfloat16:
-      return visitor.template operator()<BFloat16>();
-    case DType::float32:
-      return visitor.template operator()<float>();
-    case DType::float64:
-      return visitor.template operator()<double>();
-    case DType::float8_e4m3:
-      return visitor.template operator()<Float8E4M3>();
-    case DType::float8_e5m2:
-      return visitor.template operator()<Float8E5M2>();
-    default:
+  return visit_dtype(dtype, [&]<class T>() -> Result {
+    if constexpr (is_real<T>) {
+      return visitor.template operator()<T>();
+    } else {
       return other;
-  }
+    }
+  });
 }
 
 /// Returns the square of an element, exactly unless T is double.

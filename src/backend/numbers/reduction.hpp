@@ -13,11 +13,6 @@
 /// it the same source for CPU and GPU. `ReduceKind` says what each operation does.
 namespace tutti::backend {
 
-template <class T>
-inline constexpr bool is_complex_element = false;
-template <class Real>
-inline constexpr bool is_complex_element<std::complex<Real>> = true;
-
 /// Returns true if elements of type T have the operation.
 template <class T>
 [[nodiscard]] TUTTI_HOST_DEVICE constexpr bool has_operation(ReduceKind kind) noexcept {

@@ -15,12 +15,7 @@ cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, con
 }
 
 cudaError_t preload_low_latency_sums() {
-  for (const DType dtype : all_dtypes) {
-    const cudaError_t status = visit_summed(
-        dtype, [&]<class T>() { return preload_low_latency<LowLatencyReductions<Summing<T>>>(); });
-    if (status != cudaSuccess) return status;
-  }
-  return cudaSuccess;
+  return preload_summed([&]<class T>() { return preload_low_latency<LowLatencyReductions<Summing<T>>>(); });
 }
 
 }  // namespace tutti::backend::cuda

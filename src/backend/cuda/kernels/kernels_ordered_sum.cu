@@ -19,17 +19,13 @@ cudaError_t launch_ordered_sum(LaunchSite where, const OrderedReduction& task, c
 }
 
 cudaError_t preload_ordered_sum() {
-  for (const DType dtype : all_dtypes) {
-    const cudaError_t status = visit_summed(dtype, [&]<class T>() {
-      return preload_all(
-          {kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<small_parameter_table>>),
-           kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<medium_parameter_table>>),
-           kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<large_parameter_table>>),
-           kernel_address(ordered_reduction_kernel<Summing<T>, MemoryTable>)});
-    });
-    if (status != cudaSuccess) return status;
-  }
-  return cudaSuccess;
+  return preload_summed([&]<class T>() {
+    return preload_all(
+        {kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<small_parameter_table>>),
+         kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<medium_parameter_table>>),
+         kernel_address(ordered_reduction_kernel<Summing<T>, ParameterTable<large_parameter_table>>),
+         kernel_address(ordered_reduction_kernel<Summing<T>, MemoryTable>)});
+  });
 }
 
 }  // namespace tutti::backend::cuda

@@ -15,12 +15,7 @@ cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const Tabl
 }
 
 cudaError_t preload_team_sums() {
-  for (const DType dtype : all_dtypes) {
-    const cudaError_t status =
-        visit_summed(dtype, [&]<class T>() { return preload_team<TeamReductions<Summing<T>>>(); });
-    if (status != cudaSuccess) return status;
-  }
-  return cudaSuccess;
+  return preload_summed([&]<class T>() { return preload_team<TeamReductions<Summing<T>>>(); });
 }
 
 }  // namespace tutti::backend::cuda

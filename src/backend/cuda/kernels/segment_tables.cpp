@@ -174,32 +174,6 @@ ReductionPath choose_path(const OrderedReduction& task, const OrderedReductionSe
 
 }  // namespace
 
-DType with_sign(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::uint16:
-      return DType::int16;
-    case DType::uint32:
-      return DType::int32;
-    case DType::uint64:
-      return DType::int64;
-    default:
-      return dtype;
-  }
-}
-
-DType summed_as(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::complex64:
-      return DType::float32;
-    case DType::complex128:
-      return DType::float64;
-    case DType::int8:
-      return DType::uint8;  // wrapping sums do not see the sign
-    default:
-      return with_sign(dtype);
-  }
-}
-
 std::byte* extend(TableBlob& blob, std::size_t bytes) {
   const std::size_t begin = blob.bytes;
   blob.bytes += (bytes + sizeof(std::byte*) - 1) / sizeof(std::byte*) * sizeof(std::byte*);

@@ -95,7 +95,18 @@ struct ReduceArguments {
 };
 /// Returns the signed integers whose sums, products and bits are those of `dtype`, or `dtype` itself: int16
 /// for uint16, …, but uint8 for itself.
-[[nodiscard]] DType with_sign(DType dtype) noexcept;
+[[nodiscard]] constexpr DType with_sign(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::uint16:
+      return DType::int16;
+    case DType::uint32:
+      return DType::int32;
+    case DType::uint64:
+      return DType::int64;
+    default:
+      return dtype;
+  }
+}
 [[nodiscard]] inline ReduceArguments reduce_arguments(const OrderedReduction& task) noexcept {
   return {task.reducing.kind, with_sign(task.dtype) != task.dtype,
           static_cast<std::uint32_t>(task.reducing.factors.size()),
@@ -141,7 +152,18 @@ void build_table(const OrderedReduction& task, int multiprocessors, SegmentTable
 
 /// Returns the real type whose sums give, component by component, the sums of `dtype`: float32 for complex64,
 /// uint8 for int8, int16 for uint16, …
-[[nodiscard]] DType summed_as(DType dtype) noexcept;
+[[nodiscard]] constexpr DType summed_as(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::complex64:
+      return DType::float32;
+    case DType::complex128:
+      return DType::float64;
+    case DType::int8:
+      return DType::uint8;  // wrapping sums do not see the sign
+    default:
+      return with_sign(dtype);
+  }
+}
 /// Returns the type as which a task's kernel takes its elements.
 [[nodiscard]] inline DType component_of(const OrderedReduction& task) noexcept {
   return task.reducing.kind == ReduceKind::sum ? summed_as(task.dtype) : task.dtype;
