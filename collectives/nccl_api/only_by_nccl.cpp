@@ -100,37 +100,37 @@ struct ncclMultimemHandle {
 
 // Communicators.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) {
-  return refused("ncclCommGetUniqueId");
+  return refused(__func__);
 }
 ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*) {
-  return refused("ncclCommGrow");
+  return refused(__func__);
 }
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
-  return only_by_nccl_now<&ncclCommRevoke>("ncclCommRevoke", comm, revokeFlags);
+  return only_by_nccl_now<&ncclCommRevoke>(__func__, comm, revokeFlags);
 }
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
-  return only_by_nccl_now<&ncclCommSuspend>("ncclCommSuspend", comm, flags);
+  return only_by_nccl_now<&ncclCommSuspend>(__func__, comm, flags);
 }
 ncclResult_t ncclCommResume(ncclComm_t comm) {
-  return only_by_nccl_now<&ncclCommResume>("ncclCommResume", comm);
+  return only_by_nccl_now<&ncclCommResume>(__func__, comm);
 }
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
-  return only_by_nccl_now<&ncclCommMemStats>("ncclCommMemStats", comm, stat, value);
+  return only_by_nccl_now<&ncclCommMemStats>(__func__, comm, stat, value);
 }
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, void* props) {
-  return only_by_nccl_now<&ncclCommQueryProperties>("ncclCommQueryProperties", comm, props);
+  return only_by_nccl_now<&ncclCommQueryProperties>(__func__, comm, props);
 }
 
 // One-sided calls.
 ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
                            ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                            unsigned int flags, ncclComm_t comm, cudaStream_t stream) {
-  return only_by_nccl<&ncclPutSignal>("ncclPutSignal", localbuff, count, datatype, peer, peerWin,
-                                      peerWinOffset, sigIdx, ctx, flags, comm, stream);
+  return only_by_nccl<&ncclPutSignal>(__func__, localbuff, count, datatype, peer, peerWin, peerWinOffset,
+                                      sigIdx, ctx, flags, comm, stream);
 }
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream) {
-  return only_by_nccl<&ncclSignal>("ncclSignal", peer, sigIdx, ctx, flags, comm, stream);
+  return only_by_nccl<&ncclSignal>(__func__, peer, sigIdx, ctx, flags, comm, stream);
 }
 ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
                             cudaStream_t stream) {
@@ -139,87 +139,79 @@ ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclCo
 
 // Device communicators.
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* reqs, void* outDevComm) {
-  return only_by_nccl_now<&ncclDevCommCreate>("ncclDevCommCreate", comm, reqs, outDevComm);
+  return only_by_nccl_now<&ncclDevCommCreate>(__func__, comm, reqs, outDevComm);
 }
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* devComm) {
-  return only_by_nccl_now<&ncclDevCommDestroy>("ncclDevCommDestroy", comm, devComm);
+  return only_by_nccl_now<&ncclDevCommDestroy>(__func__, comm, devComm);
 }
 ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers, void* outHandle,
                                              void* outReq) {
-  return only_by_nccl_now<&ncclGinBarrierCreateRequirement>("ncclGinBarrierCreateRequirement", comm, team,
-                                                            nBarriers, outHandle, outReq);
+  return only_by_nccl_now<&ncclGinBarrierCreateRequirement>(__func__, comm, team, nBarriers, outHandle,
+                                                            outReq);
 }
 ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, void* outHandle, void* outReq) {
-  return only_by_open_nccl<&ncclLsaBarrierCreateRequirement>("ncclLsaBarrierCreateRequirement", team,
-                                                             nBarriers, outHandle, outReq);
+  return only_by_open_nccl<&ncclLsaBarrierCreateRequirement>(__func__, team, nBarriers, outHandle, outReq);
 }
 ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, void* outHandle, void* outReq) {
-  return only_by_open_nccl<&ncclLLA2ACreateRequirement>("ncclLLA2ACreateRequirement", nBlocks, nSlots,
-                                                        outHandle, outReq);
+  return only_by_open_nccl<&ncclLLA2ACreateRequirement>(__func__, nBlocks, nSlots, outHandle, outReq);
 }
 ncclResult_t ncclGinOutboxCreateRequirement(int nBlocks, int sizeLog2, void* outHandle, void* outReq) {
-  return only_by_open_nccl<&ncclGinOutboxCreateRequirement>("ncclGinOutboxCreateRequirement", nBlocks,
-                                                            sizeLog2, outHandle, outReq);
+  return only_by_open_nccl<&ncclGinOutboxCreateRequirement>(__func__, nBlocks, sizeLog2, outHandle, outReq);
 }
 ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t peers, int nBlocks, int sizeLog2, void* outHandle,
                                               void* outReq) {
-  return only_by_open_nccl<&ncclGinInboxA2ACreateRequirement>("ncclGinInboxA2ACreateRequirement", peers,
-                                                              nBlocks, sizeLog2, outHandle, outReq);
+  return only_by_open_nccl<&ncclGinInboxA2ACreateRequirement>(__func__, peers, nBlocks, sizeLog2, outHandle,
+                                                              outReq);
 }
 int ncclLLA2ACalcSlots(int maxElts, int maxEltSize) {
+  const char* const function = __func__;
   int slots = 0;
-  static_cast<void>(face::guarded("ncclLLA2ACalcSlots", [&] {
-    if (!face::NcclLibrary::is_open()) face::refuse("ncclLLA2ACalcSlots", face::ask_for_nccl);
-    slots = face::call_nccl<&ncclLLA2ACalcSlots>("ncclLLA2ACalcSlots", maxElts, maxEltSize);
+  static_cast<void>(face::guarded(function, [&] {
+    if (!face::NcclLibrary::is_open()) face::refuse(function, face::ask_for_nccl);
+    slots = face::call_nccl<&ncclLLA2ACalcSlots>(function, maxElts, maxEltSize);
   }));
   return slots;
 }
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr) {
-  return only_by_open_nccl<&ncclGetLsaMultimemDevicePointer>("ncclGetLsaMultimemDevicePointer", window,
-                                                             offset, outPtr);
+  return only_by_open_nccl<&ncclGetLsaMultimemDevicePointer>(__func__, window, offset, outPtr);
 }
 ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle multimem,
                                           void** outPtr) {
-  return only_by_open_nccl<&ncclGetMultimemDevicePointer>("ncclGetMultimemDevicePointer", window, offset,
-                                                          multimem, outPtr);
+  return only_by_open_nccl<&ncclGetMultimemDevicePointer>(__func__, window, offset, multimem, outPtr);
 }
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr) {
-  return only_by_open_nccl<&ncclGetLsaDevicePointer>("ncclGetLsaDevicePointer", window, offset, lsaRank,
-                                                     outPtr);
+  return only_by_open_nccl<&ncclGetLsaDevicePointer>(__func__, window, offset, lsaRank, outPtr);
 }
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr) {
-  return only_by_open_nccl<&ncclGetPeerDevicePointer>("ncclGetPeerDevicePointer", window, offset, peer,
-                                                      outPtr);
+  return only_by_open_nccl<&ncclGetPeerDevicePointer>(__func__, window, offset, peer, outPtr);
 }
 ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, uint32_t* leId,
                                          size_t* leOffset) {
-  return only_by_open_nccl<&ncclGetMultimemDeviceLeInfo>("ncclGetMultimemDeviceLeInfo", window, offset, leId,
-                                                         leOffset);
+  return only_by_open_nccl<&ncclGetMultimemDeviceLeInfo>(__func__, window, offset, leId, leOffset);
 }
 ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft, ncclTeam_t cftTeam,
                                     uint32_t* leId, size_t* leOffset) {
-  return only_by_open_nccl<&ncclGetCftDeviceLeInfo>("ncclGetCftDeviceLeInfo", window, offset, peerCft,
-                                                    cftTeam, leId, leOffset);
+  return only_by_open_nccl<&ncclGetCftDeviceLeInfo>(__func__, window, offset, peerCft, cftTeam, leId,
+                                                    leOffset);
 }
 ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld, uint32_t* leId,
                                      size_t* leOffset) {
-  return only_by_open_nccl<&ncclGetPeerDeviceLeInfo>("ncclGetPeerDeviceLeInfo", window, offset, peerWorld,
-                                                     leId, leOffset);
+  return only_by_open_nccl<&ncclGetPeerDeviceLeInfo>(__func__, window, offset, peerWorld, leId, leOffset);
 }
 ncclTeam_t ncclTeamCft(ncclComm_t comm, int mode) {
-  return face::answer_of_nccl<&ncclTeamCft>("ncclTeamCft", face::no_team, comm, mode);
+  return face::answer_of_nccl<&ncclTeamCft>(__func__, face::no_team, comm, mode);
 }
 ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm) {
-  return face::answer_of_nccl<&ncclTeamCftMultimem>("ncclTeamCftMultimem", face::no_team, comm);
+  return face::answer_of_nccl<&ncclTeamCftMultimem>(__func__, face::no_team, comm);
 }
 ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
-  return face::answer_of_nccl<&ncclTeamLsa>("ncclTeamLsa", face::no_team, comm);
+  return face::answer_of_nccl<&ncclTeamLsa>(__func__, face::no_team, comm);
 }
 ncclTeam_t ncclTeamRail(ncclComm_t comm) {
-  return face::answer_of_nccl<&ncclTeamRail>("ncclTeamRail", face::no_team, comm);
+  return face::answer_of_nccl<&ncclTeamRail>(__func__, face::no_team, comm);
 }
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
-  return face::answer_of_nccl<&ncclTeamRankToLsa>("ncclTeamRankToLsa", -1, comm, team, rank);
+  return face::answer_of_nccl<&ncclTeamRankToLsa>(__func__, -1, comm, team, rank);
 }
 
 /// The team of all ranks, which needs no device communicator.
@@ -232,51 +224,51 @@ int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
 
 // What belongs to the process, not to a communicator: NCCL might have read it before it is opened, or not.
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t*) {
-  return refused("ncclSetEncryption");
+  return refused(__func__);
 }
 ncclResult_t ncclParamBind(ncclParamHandle_t*, const char*) {
-  return refused("ncclParamBind");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGet(ncclParamHandle_t, void*, int, int*) {
-  return refused("ncclParamGet");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetAllParameterKeys(const char***, int*) {
-  return refused("ncclParamGetAllParameterKeys");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetI16(ncclParamHandle_t, int16_t*) {
-  return refused("ncclParamGetI16");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetI32(ncclParamHandle_t, int32_t*) {
-  return refused("ncclParamGetI32");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetI64(ncclParamHandle_t, int64_t*) {
-  return refused("ncclParamGetI64");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetI8(ncclParamHandle_t, int8_t*) {
-  return refused("ncclParamGetI8");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetParameter(const char*, const char**, int*) {
-  return refused("ncclParamGetParameter");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetStr(ncclParamHandle_t, const char**) {
-  return refused("ncclParamGetStr");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetU16(ncclParamHandle_t, uint16_t*) {
-  return refused("ncclParamGetU16");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetU32(ncclParamHandle_t, uint32_t*) {
-  return refused("ncclParamGetU32");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetU64(ncclParamHandle_t, uint64_t*) {
-  return refused("ncclParamGetU64");
+  return refused(__func__);
 }
 ncclResult_t ncclParamGetU8(ncclParamHandle_t, uint8_t*) {
-  return refused("ncclParamGetU8");
+  return refused(__func__);
 }
 void ncclParamDumpAll() {}
 
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t*) {
-  return refused("ncclGroupSimulateEnd");
+  return refused(__func__);
 }
 
 }  // extern "C"
