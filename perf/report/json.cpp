@@ -73,24 +73,24 @@ Json devices_of(const Topology& topology) {
 }
 
 Json state_of(const DeviceState& state) {
-  return {{"sm_clock_mhz", number_or_null(state.sm_clock_mhz)},
-          {"memory_clock_mhz", number_or_null(state.memory_clock_mhz)},
-          {"power_w", number_or_null(state.power_w)},
-          {"temperature_c", number_or_null(state.temperature_c)}};
+  return {{"sm_clock_mhz", or_null(state.sm_clock_mhz)},
+          {"memory_clock_mhz", or_null(state.memory_clock_mhz)},
+          {"power_w", or_null(state.power_w)},
+          {"temperature_c", or_null(state.temperature_c)}};
 }
 
 Json members_of(const Job& job) {
   Json members = Json::array();
   for (const MemberDevice& member : job.members) {
-    members.push_back({{"rank", member.rank},
-                       {"host", member.host},
-                       {"device", member.device},
-                       {"name", member.name},
-                       {"pci_bus_id", member.pci_bus_id},
-                       {"before", state_of(member.health.before)},
-                       {"after", state_of(member.health.after)},
-                       {"throttled", nullptr}});
-    if (member.health.throttled) members.back()["throttled"] = names_of(*member.health.throttled);
+    members.push_back(
+        {{"rank", member.rank},
+         {"host", member.host},
+         {"device", member.device},
+         {"name", member.name},
+         {"pci_bus_id", member.pci_bus_id},
+         {"before", state_of(member.health.before)},
+         {"after", state_of(member.health.after)},
+         {"throttled", member.health.throttled ? Json(names_of(*member.health.throttled)) : Json()}});
   }
   return members;
 }
@@ -122,8 +122,7 @@ Json settings_of(const Options& options) {
   for (const Operation* operation : options.operations) operations.push_back(operation->name());
   return {{"operations", std::move(operations)},
           {"transport", name_of(options.collective.transport)},
-          {"multiprocessors",
-           options.collective.multiprocessors ? Json(*options.collective.multiprocessors) : Json(nullptr)},
+          {"multiprocessors", or_null(options.collective.multiprocessors)},
           {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
           {"results", name_of(options.results)},
@@ -153,36 +152,33 @@ Json baseline_of(const Results& results) {
 /// All but the rows.
 Json circumstances_of(const Options& options, const Results& results,
                       const std::vector<std::string>& command_line) {
-  Json document = {{"schema", "tutti-perf/2"},
-                   {"version", tutti::version()},
-                   {"date", text_or_null(results.provenance.date)},
-                   {"commit", text_or_null(results.provenance.commit)},
-                   {"compiler", text_or_null(results.provenance.compiler)},
-                   {"host", text_or_null(results.provenance.host)},
-                   {"cpu", text_or_null(results.provenance.cpu)},
-                   {"system", text_or_null(results.provenance.system)},
-                   {"driver", text_or_null(results.provenance.driver)},
-                   {"cuda", text_or_null(results.provenance.cuda)},
-                   {"command_line", command_line},
-                   {"mode", name_of(results.job.mode)},
-                   {"ranks", results.job.ranks},
-                   {"devices_per_rank", results.job.devices_per_rank},
-                   {"hosts", results.job.hosts()},
-                   {"members", members_of(results.job)},
-                   {"start_up_ms", start_up_of(results.job)},
-                   {"backend", name_of(results.topology.backend)},
-                   {"nccl", results.topology.nccl},
-                   {"nccl_library", text_or_null(results.provenance.nccl_library)},
-                   {"peer", nullptr},
-                   {"baseline", nullptr},
-                   {"devices_used", results.device_count},
-                   {"devices", devices_of(results.topology)},
-                   {"links", links_of(results.topology)},
-                   {"environment", environment()},
-                   {"settings", settings_of(options)}};
-  if (!results.peer.empty()) document["peer"] = results.peer;
-  if (results.baseline) document["baseline"] = baseline_of(results);
-  return document;
+  return {{"schema", "tutti-perf/2"},
+          {"version", tutti::version()},
+          {"date", or_null(results.provenance.date)},
+          {"commit", or_null(results.provenance.commit)},
+          {"compiler", or_null(results.provenance.compiler)},
+          {"host", or_null(results.provenance.host)},
+          {"cpu", or_null(results.provenance.cpu)},
+          {"system", or_null(results.provenance.system)},
+          {"driver", or_null(results.provenance.driver)},
+          {"cuda", or_null(results.provenance.cuda)},
+          {"command_line", command_line},
+          {"mode", name_of(results.job.mode)},
+          {"ranks", results.job.ranks},
+          {"devices_per_rank", results.job.devices_per_rank},
+          {"hosts", results.job.hosts()},
+          {"members", members_of(results.job)},
+          {"start_up_ms", start_up_of(results.job)},
+          {"backend", name_of(results.topology.backend)},
+          {"nccl", results.topology.nccl},
+          {"nccl_library", or_null(results.provenance.nccl_library)},
+          {"peer", or_null(results.peer)},
+          {"baseline", results.baseline ? baseline_of(results) : Json()},
+          {"devices_used", results.device_count},
+          {"devices", devices_of(results.topology)},
+          {"links", links_of(results.topology)},
+          {"environment", environment()},
+          {"settings", settings_of(options)}};
 }
 
 Json summary_of(const Summary& summary) {
@@ -202,15 +198,14 @@ Json measurement_of(const Row& row, const std::optional<Measurement>& measuremen
   if (!measurement) return nullptr;
   const Timing& timing = measurement->timing;
   Json result = {{"time_us", measurement->microseconds()},
-                 {"algbw_gbps", number_or_null(algorithm_bandwidth(row, *measurement))},
-                 {"busbw_gbps", number_or_null(bus_bandwidth(row, *measurement))},
-                 {"wrong", nullptr},
+                 {"algbw_gbps", or_null(algorithm_bandwidth(row, *measurement))},
+                 {"busbw_gbps", or_null(bus_bandwidth(row, *measurement))},
+                 {"wrong", or_null(measurement->wrong)},
                  {"back_to_back_us", summary_of(timing.back_to_back)},
                  {"iterations", timing.iterations},
                  {"latency_us", summary_of(timing.latency)},
                  {"ranks", ranks_of(*measurement)}};
   if (detail == Detail::each_latency) result["latency_us"]["each"] = timing.latencies;
-  if (measurement->wrong) result["wrong"] = *measurement->wrong;
   if (measurement->over_tutti) result["time_over_tutti"] = *measurement->over_tutti;
   if (!row.peer.empty()) result["fastest"] = measurement->is_fastest_peer;
   if (measurement->baseline_microseconds) {
@@ -227,16 +222,12 @@ std::string to_json(const Options& options, const Results& results,
   Json document = circumstances_of(options, results, command_line);
   document["rows"] = Json::array();
   document["not_measured"] = Json::array();
-  document["summary"] = {{"wrong", nullptr},
-                         {"wrong_by_tutti", nullptr},
-                         {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth())},
+  const bool is_checked = results.are_any_checked();
+  document["summary"] = {{"wrong", is_checked ? Json(results.wrong()) : Json()},
+                         {"wrong_by_tutti", is_checked ? Json(results.own_wrong()) : Json()},
+                         {"average_busbw_gbps", or_null(results.average_bus_bandwidth())},
                          {"interrupted", results.interrupted},
-                         {"failure", nullptr}};
-  if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
-  if (results.are_any_checked()) {
-    document["summary"]["wrong"] = results.wrong();
-    document["summary"]["wrong_by_tutti"] = results.own_wrong();
-  }
+                         {"failure", or_null(results.failure)}};
   const Detail detail = options.shows_spread ? Detail::each_latency : Detail::summaries;
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, detail));
   for (const Skipped& skipped : results.skipped) {
@@ -250,22 +241,18 @@ std::string_view name_of(ResultForm form) noexcept {
   return form == ResultForm::given ? "out" : "new";
 }
 
-Json number_or_null(const std::optional<double>& number) {
-  return number ? Json(*number) : Json(nullptr);
-}
-
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
+Json or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
 }
 
 Json row_of(const Row& row, Detail detail) {
   Json result = {{"operation", row.operation},
                  {"by", row.peer.empty() ? "tutti" : row.peer},
-                 {"mode", text_or_null(row.peer_mode)},
+                 {"mode", or_null(row.peer_mode)},
                  {"size", row.bytes},
                  {"count", row.count},
                  {"tensors", row.tensors},
-                 {"tensor_list", nullptr},
+                 {"tensor_list", or_null(row.tensor_list)},
                  {"dtype", name_of(row.dtype)},
                  {"redop", row.redop ? name_of_reduction(*row.redop) : "none"},
                  {"root", row.root},
@@ -281,7 +268,6 @@ Json row_of(const Row& row, Detail detail) {
                  {"timestamp", utc_text(row.finished, "%Y-%m-%dT%H:%M:%SZ")},
                  {"out_of_place", measurement_of(row, row.out_of_place, detail)},
                  {"in_place", measurement_of(row, row.in_place, detail)}};
-  if (!row.tensor_list.empty()) result["tensor_list"] = row.tensor_list;
   if (row.partner >= 0) result["destination"] = row.partner;
   if (row.leading() && row.leading()->over_tutti) result["time_over_tutti"] = *row.leading()->over_tutti;
   if (!row.peer.empty()) result["fastest"] = row.leading() && row.leading()->is_fastest_peer;

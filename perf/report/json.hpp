@@ -19,8 +19,12 @@ enum class Detail : std::uint8_t { summaries, each_latency };
 /// Returns an entry of `rows`.
 [[nodiscard]] Json row_of(const Row& row, Detail detail);
 
-[[nodiscard]] Json number_or_null(const std::optional<double>& number);
-[[nodiscard]] Json text_or_null(const std::string& text);
+/// Returns the value, or null if there is none; of a text, if it is empty.
+template <class Value>
+[[nodiscard]] Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
+[[nodiscard]] Json or_null(const std::string& text);
 [[nodiscard]] std::string_view name_of(ResultForm form) noexcept;
 
 /// All figures of a run as a JSON document of schema "tutti-perf/2": bytes, microseconds, GB/s (10^9). Of the
