@@ -110,33 +110,17 @@ void fill(const Tensor& tensor, const backend::RandomFill& task, std::string_vie
 
 /// The least and the greatest number of an integer element type, as far as an argument can say it.
 std::pair<std::int64_t, std::int64_t> bounds_of(const Tensor& tensor, std::string_view function) {
-  const auto bounds = []<class T>(T) -> std::pair<std::int64_t, std::int64_t> {
-    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-    return {std::numeric_limits<T>::min(),
-            static_cast<std::int64_t>(std::min<std::uint64_t>(std::numeric_limits<T>::max(), most))};
-  };
-  switch (tensor.dtype()) {
-    case DType::int8:
-      return bounds(std::int8_t{});
-    case DType::uint8:
-      return bounds(std::uint8_t{});
-    case DType::int16:
-      return bounds(std::int16_t{});
-    case DType::uint16:
-      return bounds(std::uint16_t{});
-    case DType::int32:
-      return bounds(std::int32_t{});
-    case DType::uint32:
-      return bounds(std::uint32_t{});
-    case DType::int64:
-      return bounds(std::int64_t{});
-    case DType::uint64:
-      return bounds(std::uint64_t{});
-    default:
+  return visit_dtype(tensor.dtype(), [&]<class T>() -> std::pair<std::int64_t, std::int64_t> {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+      return {std::numeric_limits<T>::min(),
+              static_cast<std::int64_t>(std::min<std::uint64_t>(std::numeric_limits<T>::max(), most))};
+    } else {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: the tensor holds {}, expected an integer type", function,
                               name_of(tensor.dtype())));
-  }
+    }
+  });
 }
 
 void fill_with_integers(const Tensor& tensor, std::int64_t low, std::int64_t high,
