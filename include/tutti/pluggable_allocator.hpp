@@ -60,9 +60,15 @@ TUTTI_EXPORT void change_current_allocator(const CUDAPluggableAllocator& allocat
 /// written for every backend. On GPUs it is `cudaMalloc`. The address is aligned to 512 bytes at least;
 /// nullptr if the device has no more. Throws Error(invalid_argument) for an unknown device.
 [[nodiscard]] TUTTI_EXPORT void* device_malloc(std::size_t bytes, Device device = Device::current());
-/// Frees memory of `device_malloc` at once: nothing queued may still use it. nullptr is allowed. An address
-/// that was not obtained from `device` surfaces as a failure there, like one of queued work. Throws
-/// Error(invalid_argument) for an unknown device.
+/// Allocates memory like `device_malloc`, but by pieces, as PyTorch's `expandable_segments` do: reserves
+/// addresses, and maps pieces of `piece_bytes` to them one after another (on GPUs by `cuMemCreate`, for file
+/// descriptors). Both numbers are rounded up to the device's unit of such memory, 2 MiB, and `bytes` to whole
+/// pieces. Throws Error(unsupported) if the device has no such memory.
+[[nodiscard]] TUTTI_EXPORT void* device_malloc_in_pieces(std::size_t bytes, std::size_t piece_bytes,
+                                                         Device device = Device::current());
+/// Frees memory of `device_malloc` or `device_malloc_in_pieces` at once: nothing queued may still use it.
+/// nullptr is allowed. An address that was not obtained from `device` surfaces as a failure there, like one
+/// of queued work. Throws Error(invalid_argument) for an unknown device.
 TUTTI_EXPORT void device_free(void* address, Device device);
 
 }  // namespace tutti

@@ -47,12 +47,16 @@ class Driver {
     }
   }
 
-  /// Tells the peer of all that follows.
+  /// Tells the memory of operands and the peer of all that follows.
   void foresee() {
-    if (peer_ == nullptr) return;
-    session_.together([this] {
-      for_each_case([this](const Operation& operation, const Case& what) {
-        peer_->foresee(static_cast<std::size_t>(sets_of(operation, what)), operand_bytes(operation, what));
+    OperandArena* const arena = session_.arena();
+    if (peer_ == nullptr && arena == nullptr) return;
+    session_.together([this, arena] {
+      for_each_case([this, arena](const Operation& operation, const Case& what) {
+        const auto sets = static_cast<std::size_t>(sets_of(operation, what));
+        const std::size_t bytes_of_set = operand_bytes(operation, what);
+        if (arena != nullptr) arena->foresee(sets * bytes_of_set);
+        if (peer_ != nullptr) peer_->foresee(sets, bytes_of_set);
       });
     });
   }
@@ -101,6 +105,10 @@ class Driver {
       what.members = session_.members_of(operation);  // the communicator may have been made anew
       std::optional<BufferSets> buffers;
       const std::optional<Skipped> left_out = attempt(placed(operation, what, placement), [&] {
+        if (OperandArena* const arena = session_.arena()) {
+          arena->reserve(static_cast<std::size_t>(row.buffer_sets), operand_bytes(operation, what));
+          what.memory = arena;
+        }
         buffers.emplace(operation, what, placement, row.buffer_sets, session_);
         note_payload(buffers->call(0), row);
         part_of(row, placement) = measurer_.tutti(operation, what, placement, *buffers, row);
@@ -217,6 +225,7 @@ class Driver {
     row.device_count = what.members.count;
     row.launch = operation.is_copy() ? LaunchForm::eager : options_.launch;
     row.results = operation.has(Placement::returned) ? options_.results : ResultForm::given;
+    row.memory = options_.memory;
     row.bus_factor = operation.bus_factor(what.members.count);
     row.buffer_sets = sets_of(operation, what);
     return row;

@@ -56,6 +56,7 @@ struct Row {
   int device_count = 0;
   LaunchForm launch = LaunchForm::eager;
   ResultForm results = ResultForm::given;
+  MemoryChoice memory = MemoryChoice::tutti;
   int buffer_sets = 1;
   double bus_factor = 1.0;
   std::string transport;

@@ -40,7 +40,7 @@ struct Members {
   }
 };
 
-/// Provides memory for the operands of a peer's calls, if the peer needs them in other memory than tutti's.
+/// Provides memory for the operands of calls that are not to lie in tutti's own.
 class OperandMemory {
  public:
   /// The alignment of operands in this memory, in bytes.

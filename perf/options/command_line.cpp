@@ -161,7 +161,7 @@ constexpr Foreign foreign[] = {
     {"-z,--blocking", "the time from a call to its completion is p50"},
     {"-y,--stream_null", "every device has one stream of its own, always"},
     {"-C,--report_cputime", "times last until all devices are done; those of single calls are p50 and p99"},
-    {"-M,--memory", "the memory that is taken is shown by nvidia-smi"},
+    {"-M", "the memory that is taken is shown by nvidia-smi"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
     {"-V,--device_cta_count", "NCCL is measured by its host calls alone (--peer nccl)"},
@@ -247,6 +247,10 @@ void declare(CLI::App& app, std::vector<std::string>& words) {
                "end the run, with status 6, when a row takes longer (default 0: it may)");
   timing.value("--repetitions", "N", "batches (default 5, fewer of slow operations)");
   timing.value("-u,--unalign", "N", "tensors begin with element N of memory that is aligned (default 0)");
+  timing.value("--memory", "KIND",
+               "of operands, also of NCCL's on the same buffers: tutti (default), of its allocator; cuda, as "
+               "cudaMalloc gives it; registered, the same, registered with tutti; expandable, in pieces, as "
+               "PyTorch's expandable segments, registered");
   timing.value("-a,--average", "HOW",
                "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1), "
                "or rank0 (0)");

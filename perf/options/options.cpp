@@ -337,6 +337,14 @@ void parse_runs(const TypedOptions& typed, Options& options) {
   if (options.calls_of_a_launch > 1 && options.results == ResultForm::returned)
     refuse_both(typed, "-m", "--results", "each call of a launch would return new tensors, expected -m 1");
   options.first_element = typed.number("-u", 0, farthest_element).value_or(0);
+  choose(options.memory, typed, "--memory",
+         {{"tutti", MemoryChoice::tutti},
+          {"cuda", MemoryChoice::cuda},
+          {"registered", MemoryChoice::registered},
+          {"expandable", MemoryChoice::expandable}},
+         "tutti, cuda, registered or expandable");
+  if (options.memory != MemoryChoice::tutti && options.results == ResultForm::returned)
+    refuse_both(typed, "--memory", "--results", "new tensors are tutti's own, expected --results out");
   options.groups = typed.number("--groups", 1, any_number).value_or(1);
   if (options.groups == 1) return;
   if (options.mode != Mode::ranks) {

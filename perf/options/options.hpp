@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "perf/operations/foreign_memory.hpp"
 #include "perf/operations/operation.hpp"
 #include "perf/operations/sizes.hpp"
 #include "perf/operations/tensor_lists.hpp"
@@ -76,9 +77,10 @@ struct Options {
   bool shows_timestamps = false;  ///< when a row was measured
   int cycles = 1;                 ///< how often all is measured; 0: until interrupted
   std::optional<std::chrono::seconds> row_timeout;
-  int calls_of_a_launch = 1;  ///< one after another
-  int first_element = 0;      ///< of operands, in memory that begins aligned
-  int groups = 1;             ///< of ranks, which measure at the same time
+  int calls_of_a_launch = 1;                  ///< one after another
+  int first_element = 0;                      ///< of operands, in memory that begins aligned
+  MemoryChoice memory = MemoryChoice::tutti;  ///< of operands
+  int groups = 1;                             ///< of ranks, which measure at the same time
   std::string json_file;
   std::string baseline_file;  ///< that rows are compared with
   double tolerance = 3.0;     ///< how much slower than there a time may be, in per cent

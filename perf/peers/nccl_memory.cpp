@@ -4,7 +4,6 @@
 #include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
-#include "tutti/layout.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -101,7 +100,8 @@ ncclRedOp_t NcclCommunicators::premultiplied_sum(std::size_t local, ncclDataType
 
 NcclMemory::NcclMemory(Kind kind, const NcclLibrary& nccl, const Session& session,
                        NcclCommunicators& communicators, IsOnDevice is_on_device)
-    : kind_(kind),
+    : BlockMemory(session.members().local),
+      kind_(kind),
       nccl_(nccl),
       session_(session),
       communicators_(communicators),
@@ -128,7 +128,7 @@ void NcclMemory::foresee(std::size_t bytes) noexcept {
 
 void NcclMemory::reserve(std::size_t sets, std::size_t bytes_of_set, NcclCallKind kind) {
   if (!refusal_.empty()) throw Error(ErrorCode::unsupported, refusal_);
-  bytes_of_set_ = bytes_of_set;
+  cut(bytes_of_set);
   if (sets * bytes_of_set > bytes_ || !communicators_.can_make(kind)) {
     release();
     allocate(whole_units(std::max(sets * bytes_of_set, foreseen_)));
@@ -254,22 +254,6 @@ bool NcclMemory::anywhere(bool here) const {
   double flag = here ? 1.0 : 0.0;
   session_.processes().maximum({&flag, 1});
   return flag != 0.0;
-}
-
-void NcclMemory::start_set(std::size_t set) {
-  set_ = set;
-  for (Piece& piece : pieces_) piece.used = 0;
-}
-
-Tensor NcclMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) {
-  Piece& piece = pieces_[local];
-  const std::size_t bytes = Layout(dtype, sizes).nbytes();
-  const std::size_t taken = std::max<std::size_t>((bytes + alignment - 1) / alignment, 1) * alignment;
-  if (piece.used + taken > bytes_of_set_)
-    throw Error(ErrorCode::internal, "--peer nccl: a call has more operands than were announced");
-  std::byte* const memory = static_cast<std::byte*>(piece.memory) + set_ * bytes_of_set_ + piece.used;
-  piece.used += taken;
-  return Tensor(TensorView(memory, dtype, sizes, session_.members().local[local]));
 }
 
 bool loses_addresses_after_messages(int version) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/operations/case.hpp"
+#include "perf/operations/block_memory.hpp"
 #include "perf/operations/operation.hpp"
 #include "perf/peers/nccl_library.hpp"
 #include "perf/session/session.hpp"
@@ -74,7 +74,7 @@ class NcclCommunicators {
 /// NCCL remembers memory that graphs have used, by its address, for some calls after the graphs and the
 /// registration are gone; it would take new memory at that address for the old. So communicators get only one
 /// piece in their lifetime: they are made with it, and end before it is freed.
-class NcclMemory final : public OperandMemory {
+class NcclMemory final : public BlockMemory {
  public:
   enum class Kind : std::uint8_t {
     buffers,  ///< ncclCommRegister
@@ -101,17 +101,16 @@ class NcclMemory final : public OperandMemory {
   /// Frees all memory. Collective.
   void release();
 
-  void start_set(std::size_t set) override;
-  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) override;
-
  private:
   struct Piece {
     void* memory = nullptr;
     void* handle = nullptr;  ///< what NCCL knows it by
-    std::size_t used = 0;    ///< of a set
   };
 
   [[nodiscard]] static bool lies_on_device(const void* memory);
+  [[nodiscard]] std::byte* block(std::size_t local) const override {
+    return static_cast<std::byte*>(pieces_[local].memory);
+  }
   void allocate(std::size_t bytes);
   void tell_communicators();
   /// Returns true if NCCL's handle is of the kind of memory that was asked for.
@@ -135,8 +134,6 @@ class NcclMemory final : public OperandMemory {
   std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;  ///< of each
   std::size_t foreseen_ = 0;
-  std::size_t bytes_of_set_ = 0;  ///< the stride of sets
-  std::size_t set_ = 0;
 };
 
 // Defects of NCCL versions in registered memory, according to their sources and release notes, which are

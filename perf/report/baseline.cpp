@@ -21,9 +21,9 @@ namespace {
 
 constexpr const char* schema = "tutti-perf/2";
 /// Of a row: what it is that has been measured.
-constexpr const char* identifying[] = {"operation",   "by",      "mode",   "size",   "tensors",
-                                       "tensor_list", "dtype",   "redop",  "root",   "dim",
-                                       "destination", "devices", "launch", "results"};
+constexpr const char* identifying[] = {"operation",   "by",      "mode",   "size",    "tensors",
+                                       "tensor_list", "dtype",   "redop",  "root",    "dim",
+                                       "destination", "devices", "launch", "results", "memory"};
 constexpr std::pair<const char*, std::optional<Measurement> Row::*> placements[] = {
     {"out_of_place", &Row::out_of_place}, {"in_place", &Row::in_place}};
 

@@ -131,6 +131,7 @@ Json settings_of(const Options& options) {
           {"check", options.check},
           {"calls_of_a_launch", options.calls_of_a_launch},
           {"first_element", options.first_element},
+          {"memory", name_of(options.memory)},
           {"groups", options.groups}};
 }
 
@@ -269,6 +270,7 @@ Json row_of(const Row& row, Detail detail) {
                  {"out_of_place", measurement_of(row, row.out_of_place, detail)},
                  {"in_place", measurement_of(row, row.in_place, detail)}};
   if (row.partner >= 0) result["destination"] = row.partner;
+  if (row.memory != MemoryChoice::tutti) result["memory"] = name_of(row.memory);
   if (row.leading() && row.leading()->over_tutti) result["time_over_tutti"] = *row.leading()->over_tutti;
   if (!row.peer.empty()) result["fastest"] = row.leading() && row.leading()->is_fastest_peer;
   return result;

@@ -173,6 +173,8 @@ std::string format_header(const Options& options, const Results& results) {
     text += fmt::format("# a launch is {} calls: times are divided by them\n", options.calls_of_a_launch);
   if (options.first_element > 0)
     text += fmt::format("# tensors begin with element {} of memory that is aligned\n", options.first_element);
+  if (options.memory != MemoryChoice::tutti)
+    text += fmt::format("# operands are in {} memory (--memory)\n", name_of(options.memory));
   if (results.job.mode == Mode::ranks) text += "# seen by rank 0:\n";
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!results.peer.empty()) {

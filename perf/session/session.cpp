@@ -20,6 +20,7 @@ namespace tutti::perf {
 namespace {
 
 constexpr int most_buffer_sets = 32;
+constexpr double most_of_free_memory = 0.75;  ///< for operands that share a block
 
 void set_environment(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -85,6 +86,7 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   }
   set_device(members_.local.front().index());  // device 0 may be another rank's
   gather_members();
+  if (options.memory != MemoryChoice::tutti) make_arena(options.memory);
   watch_ = std::make_unique<DeviceWatch>(members_.local);
   settings_.devices = members_.local;
   settings_.transport = options.collective.transport;
@@ -141,6 +143,13 @@ void Session::gather_members() {
       job_.members.push_back(member);
     }
   }
+}
+
+void Session::make_arena(MemoryChoice choice) {
+  double least = -static_cast<double>(free_bytes_);
+  processes_.maximum({&least, 1});
+  const auto most = static_cast<std::size_t>(-least * most_of_free_memory);
+  arena_ = std::make_unique<OperandArena>(choice, members_.local, most);
 }
 
 void Session::join_local_devices() {

@@ -6,6 +6,7 @@
 #include "perf/processes/processes.hpp"
 #include "perf/session/device_watch.hpp"
 #include "perf/session/job.hpp"
+#include "perf/session/operand_arena.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/topology.hpp"
@@ -46,6 +47,8 @@ class Session {
   /// Returns how many sets of buffers to use in turn, as far as memory allows, so that an operation does not
   /// find its data in caches that an earlier one has filled. The same on all ranks.
   [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
+  /// Returns the memory of tutti's operands; nullptr: where the library allocates them.
+  [[nodiscard]] OperandArena* arena() const noexcept { return arena_.get(); }
   /// Returns the plan of the operation's last call.
   [[nodiscard]] PlanSummary last_plan(const Operation& operation) const;
   /// Runs `work` on all ranks; if it fails on one rank, it fails on all (see `Processes`). That ends the
@@ -73,6 +76,7 @@ class Session {
   void join();
   void part();
   void gather_members();
+  void make_arena(MemoryChoice choice);
 
   Processes& processes_;
   Topology topology_;
@@ -80,7 +84,8 @@ class Session {
   std::vector<Stream> streams_;
   CommunicatorOptions settings_;
   std::unique_ptr<DeviceWatch> watch_;
-  mutable std::mutex communicators_;  ///< held where they are made, ended and aborted
+  std::unique_ptr<OperandArena> arena_;  ///< outlives the communicators
+  mutable std::mutex communicators_;     ///< held where they are made, ended and aborted
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Communicator> group_;  ///< of this rank, if there are several
   mutable bool is_calling_ = false;      ///< or has failed in a call

@@ -4,6 +4,7 @@
 #include "allocator/graph_pools/graph_captures.hpp"
 #include "base/fork_mark.hpp"
 #include "base/format_bytes.hpp"
+#include "base/rounding.hpp"
 #include "device/blocking_call.hpp"
 #include "device/current_device.hpp"
 #include "device/open_captures.hpp"
@@ -94,13 +95,20 @@ void* device_malloc(std::size_t bytes, Device device) {
   return runtime.backend().allocate_device(index_of(runtime, device, "device_malloc"), bytes);
 }
 
+void* device_malloc_in_pieces(std::size_t bytes, std::size_t piece_bytes, Device device) {
+  Runtime& runtime = Runtime::get();
+  const int index = index_of(runtime, device, "device_malloc_in_pieces");
+  return runtime.part<PluggedAllocator>().map_range(index, bytes, piece_bytes);
+}
+
 void device_free(void* address, Device device) {
   if (address == nullptr) return;
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "device_free");
   BlockingCall::warn(
       "device_free");  // only warns: allocators of programs call it where nothing may be thrown
-  runtime.backend().free_device(index, address);
+  if (!runtime.part<PluggedAllocator>().unmap_range(index, address))
+    runtime.backend().free_device(index, address);
 }
 
 /// Freed once its own stream has been made to wait for all others that used it.
@@ -292,6 +300,52 @@ bool PluggedAllocator::free_raw(void* address) {
     raw_.erase(found);
   }
   let_go(std::move(memory));
+  return true;
+}
+
+void* PluggedAllocator::map_range(int device, std::size_t bytes, std::size_t piece_bytes) {
+  backend::Backend& backend = runtime_.backend();
+  const std::size_t unit = backend.page_bytes(device);
+  if (unit == 0) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("device_malloc_in_pieces: device is {}, expected one whose driver maps memory by "
+                            "pieces (cuMemCreate)",
+                            device));
+  }
+  if (std::max(bytes, piece_bytes) > backend.memory_info(device).total) return nullptr;
+  const std::size_t piece = round_up(std::max<std::size_t>(piece_bytes, 1), unit);
+  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), piece);
+  auto* const begin = static_cast<std::byte*>(backend.reserve_addresses(device, whole));
+  if (begin == nullptr) return nullptr;
+  std::size_t mapped = 0;
+  const auto free = [&] {
+    if (mapped > 0) backend.unmap_pages(device, begin, mapped);
+    backend.release_addresses(device, begin, whole);
+  };
+  try {
+    while (mapped < whole && backend.map_pages(device, begin + mapped, piece)) mapped += piece;
+    const std::lock_guard lock(mutex_);
+    if (mapped == whole) ranges_.emplace(begin, whole);
+  } catch (...) {
+    free();
+    throw;
+  }
+  if (mapped == whole) return begin;
+  free();
+  return nullptr;
+}
+
+bool PluggedAllocator::unmap_range(int device, void* address) {
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto range = ranges_.find(address);
+    if (range == ranges_.end()) return false;
+    bytes = range->second;
+    ranges_.erase(range);
+  }
+  runtime_.backend().unmap_pages(device, address, bytes);
+  runtime_.backend().release_addresses(device, address, bytes);
   return true;
 }
 

@@ -61,6 +61,10 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   void close_graph_pool(GraphPool keeper) noexcept override;
   /// Frees `address` if `allocate_raw` returned it; returns true if it did.
   [[nodiscard]] bool free_raw(void* address);
+  /// Maps memory by pieces (`device_malloc_in_pieces`); nullptr if the device has no more.
+  [[nodiscard]] void* map_range(int device, std::size_t bytes, std::size_t piece_bytes);
+  /// Frees `address` if `map_range` returned it; returns true if it did.
+  [[nodiscard]] bool unmap_range(int device, void* address);
   /// Returns how many bytes the functions have allocated and not yet freed.
   [[nodiscard]] std::size_t bytes_in_use() const noexcept { return bytes_in_use_.load(); }
   void require_unused() override;
@@ -98,6 +102,7 @@ class alignas(cache_line_bytes) PluggedAllocator final : public RuntimePart, pub
   std::shared_ptr<const PluggedFunctions> functions_;  ///< of what is plugged in
   std::mutex mutex_;                                   ///< guards the next, and deciding
   std::unordered_map<void*, OneFreed> raw_;
+  std::unordered_map<void*, std::size_t> ranges_;  ///< bytes of what `map_range` has mapped
   std::map<GraphPool, OneFreed> kept_;
 };
 

@@ -6,6 +6,7 @@
 #include "device/runtime.hpp"
 #include "stream/stream_access.hpp"
 #include "support/errors.hpp"
+#include "support/machines/machines.hpp"
 #include "support/timing.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/communicator.hpp"
@@ -234,6 +235,30 @@ TEST(DeviceMalloc, ComesFromTheDeviceItself) {
   device_free(nullptr, 0);
   EXPECT_TRUE(refuses([] { static_cast<void>(device_malloc(1, device_count())); },
                       ErrorCode::invalid_argument, {"device_malloc: device is"}));
+}
+
+TEST(DeviceMalloc, GivesMemoryByPieces) {
+  constexpr std::size_t piece = std::size_t{4} << 20;
+  constexpr std::int64_t count = 3 << 20;  // of int32: three pieces
+  const std::size_t free = mem_get_info(0).free;
+  for (int round = 0; round < 2; ++round) {
+    void* const address = device_malloc_in_pieces(2 * piece + 1, piece, 0);
+    ASSERT_NE(address, nullptr);
+    {
+      const Tensor tensor = from_blob(address, {count}, {.dtype = DType::int32, .device = 0});
+      tensor.fill_(7);
+      EXPECT_EQ(tensor.narrow(0, count - 1, 1).item<std::int32_t>(), 7);
+      synchronize(0);
+    }
+    device_free(address, 0);
+  }
+  EXPECT_EQ(device_malloc_in_pieces(std::size_t{1} << 60, piece, 0), nullptr);
+  if (test::on_virtual_devices()) {
+    EXPECT_EQ(device_malloc_in_pieces(free, 3 * piece, 0), nullptr) << "the last has no room";
+    EXPECT_EQ(mem_get_info(0).free, free);
+  }
+  EXPECT_TRUE(refuses([] { static_cast<void>(device_malloc_in_pieces(1, 1, device_count())); },
+                      ErrorCode::invalid_argument, {"device_malloc_in_pieces: device is"}));
 }
 
 }  // namespace

@@ -18,6 +18,15 @@ TEST(PerfOptionsRuns, AreOneCycleOfSingleCallsOnAlignedMemoryUnlessSaidOtherwise
   EXPECT_EQ(options.calls_of_a_launch, 1);
   EXPECT_EQ(options.first_element, 0);
   EXPECT_EQ(options.groups, 1);
+  EXPECT_EQ(options.memory, MemoryChoice::tutti);
+}
+
+TEST(PerfOptionsRuns, ChooseTheMemoryOfOperands) {
+  for (const MemoryChoice choice :
+       {MemoryChoice::tutti, MemoryChoice::cuda, MemoryChoice::registered, MemoryChoice::expandable}) {
+    const std::string name(name_of(choice));
+    EXPECT_EQ(parsed({"broadcast", "--memory", name.c_str()}).memory, choice);
+  }
 }
 
 TEST(PerfOptionsRuns, HaveTheNamesOfNcclTests) {
@@ -46,6 +55,10 @@ TEST(PerfOptionsRuns, WhatDoesNotGoTogetherIsRefused) {
       {{"broadcast", "-m", "2", "--results", "new"},
        Mode::single_process,
        "-m 2 and --results new exclude each other"},
+      {{"broadcast", "--memory", "managed"}, Mode::single_process, "--memory: 'managed'"},
+      {{"broadcast", "--memory", "cuda", "--results", "new"},
+       Mode::single_process,
+       "--memory cuda and --results new exclude each other"},
       {{"broadcast", "--groups", "2"},
        Mode::single_process,
        "--groups 2: there is one process, expected ranks"},

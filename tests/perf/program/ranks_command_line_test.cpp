@@ -124,6 +124,17 @@ TEST(PerfRanksCommandLine, RanksAreToldApartAndSoAreTheRowsOfAPeer) {
   EXPECT_EQ(whose, (std::vector<std::string>{"tutti", "mpi"})) << outcome.out;
 }
 
+TEST(PerfRanksCommandLine, OnlyMemoryThatIsNotRegisteredGoesThroughStandIns) {
+  for (const std::string memory : {"cuda", "registered", "expandable"}) {
+    const Outcome outcome = run(2, {"all_reduce", "broadcast", "sendrecv", "-b", "8M", "-e", "8M", "--memory",
+                                    memory, "-n", "1", "--repetitions", "1", "-c", "1", "--devices", "2"});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(own_lines(outcome.error), "");
+    EXPECT_EQ(outcome.out.find("through stand-ins") != std::string::npos, memory == "cuda")
+        << memory << outcome.out;
+  }
+}
+
 TEST(PerfRanksCommandLine, HelpIsSaidOnce) {
   for (const char* word : {"-h", "--version"}) {
     const Outcome outcome = run(3, {word});

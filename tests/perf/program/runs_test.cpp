@@ -94,5 +94,17 @@ TEST(PerfRuns, OperandsThatBeginOffAlignmentAreRight) {
   EXPECT_EQ(off.document["summary"]["wrong"], 0);
 }
 
+TEST(PerfRuns, OperandsOfEachKindOfMemoryAreRight) {
+  for (const std::string memory : {"cuda", "registered", "expandable"}) {
+    const Written in_it = run(
+        {"all", "-b", "4", "-e", "4M", "-f", "1048576", "--memory", memory, "-n", "2", "--repetitions", "1"});
+    EXPECT_EQ(in_it.outcome.status, all_right) << in_it.outcome.error;
+    EXPECT_NE(in_it.outcome.out.find("# operands are in " + memory + " memory"), std::string::npos);
+    EXPECT_EQ(in_it.document["settings"]["memory"], memory);
+    EXPECT_EQ(in_it.document["rows"][0]["memory"], memory);
+    EXPECT_EQ(in_it.document["summary"]["wrong"], 0);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::perf

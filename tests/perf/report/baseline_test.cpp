@@ -74,6 +74,18 @@ TEST(PerfBaseline, EachTimeHasItsChangeAndTheSlowerOnesAreTold) {
   EXPECT_EQ(document["baseline"]["slower"].size(), 1U);
 }
 
+TEST(PerfBaseline, OtherMemoryIsNotCompared) {
+  Row registered = two_placements(100.0, 50.0);
+  registered.memory = MemoryChoice::registered;
+  const Row plain = two_placements(100.0, 50.0);
+  for (const auto& [before, now] : {std::pair{registered, plain}, std::pair{plain, registered}}) {
+    const BaselineVerdict verdict = compare_with_baseline(compared(results_of({before}), results_of({now})));
+    EXPECT_EQ(verdict.compared, 0U);
+    EXPECT_EQ(verdict.unaccounted.size(), 2U);
+  }
+  EXPECT_EQ(compare_with_baseline(compared(results_of({registered}), results_of({registered}))).compared, 2U);
+}
+
 TEST(PerfBaseline, TheToleranceDecidesAndPeersDoNot) {
   Row peer = two_placements(10.0, 10.0);
   peer.peer = "nccl";

@@ -2,10 +2,12 @@
 #include "ranks/contract/program_memory.hpp"
 
 #include "base/rounding.hpp"
+#include "perf/operations/foreign_memory.hpp"
 #include "tutti/device.hpp"
 #include "tutti/pluggable_allocator.hpp"
-#include "tutti/registered_memory.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <map>
@@ -19,10 +21,13 @@
 namespace tutti::test::ranks {
 namespace {
 
+using perf::ForeignMemory;
+using perf::MemoryChoice;
+
 /// Keeps every block, for the stream that it was taken for, so that nobody has to wait for work that uses it.
 class Blocks {
  public:
-  explicit Blocks(bool are_registered) : are_registered_(are_registered) {}
+  explicit Blocks(MemoryChoice choice) : choice_(choice) {}
   void* take(std::size_t bytes, int device, void* stream) {
     const std::lock_guard lock(mutex_);
     std::vector<void*>& cached = cached_[{device, stream, size_of(bytes)}];
@@ -31,9 +36,7 @@ class Blocks {
       cached.pop_back();
       return block;
     }
-    void* const block = device_malloc(size_of(bytes), Device(device));
-    if (block != nullptr && are_registered_) registrations_.push_back(register_memory(block, size_of(bytes)));
-    return block;
+    return blocks_.emplace_back(choice_, size_of(bytes), Device(device)).data();
   }
   void give_back(void* block, std::size_t bytes, int device, void* stream) {
     const std::lock_guard lock(mutex_);
@@ -43,21 +46,23 @@ class Blocks {
  private:
   static std::size_t size_of(std::size_t bytes) { return round_up(bytes, std::size_t{512}); }
 
-  const bool are_registered_;
+  const MemoryChoice choice_;
   std::mutex mutex_;
   std::map<std::tuple<int, void*, std::size_t>, std::vector<void*>> cached_;
-  std::vector<MemoryRegistration> registrations_;
+  std::vector<ForeignMemory> blocks_;
 };
 
 }  // namespace
 
 void use_program_memory() {
-  static const char* const kind = std::getenv("TUTTI_TEST_MEMORY");
+  static const char* const name = std::getenv("TUTTI_TEST_MEMORY");
   static Blocks* blocks = nullptr;  // for as long as the process runs
-  if (kind == nullptr || blocks != nullptr) return;
-  const bool are_registered = std::string_view(kind) == "registered";
-  ASSERT_TRUE(are_registered || std::string_view(kind) == "foreign") << kind;
-  blocks = new Blocks(are_registered);
+  if (name == nullptr || blocks != nullptr) return;
+  constexpr std::array choices{MemoryChoice::cuda, MemoryChoice::registered, MemoryChoice::expandable};
+  const auto* const choice =
+      std::ranges::find(choices, std::string_view(name), [](MemoryChoice one) { return perf::name_of(one); });
+  ASSERT_NE(choice, choices.end()) << name;
+  blocks = new Blocks(*choice);
   change_current_allocator(CUDAPluggableAllocator(
       [](std::size_t bytes, int device, void* stream) { return blocks->take(bytes, device, stream); },
       [](void* block, std::size_t bytes, int device, void* stream) {

@@ -4,7 +4,7 @@
 namespace tutti::test::ranks {
 
 /// Makes tensors of this process lie in blocks that the program allocates itself, if `TUTTI_TEST_MEMORY` says
-/// so: `foreign`, or `registered`, each as soon as it is allocated. Call it before anything is allocated.
+/// so, by the names of `perf::MemoryChoice`. Call it before anything is allocated.
 void use_program_memory();
 
 }  // namespace tutti::test::ranks

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/device.hpp"
+#include "tutti/registered_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace tutti::perf {
+
+/// The memory in which operands lie.
+enum class MemoryChoice : std::uint8_t {
+  tutti,       ///< of tutti's own allocator
+  cuda,        ///< `cudaMalloc`'s, and that of virtual devices, of which tutti is told nothing
+  registered,  ///< the same, registered with tutti (`register_memory`)
+  expandable,  ///< mapped by pieces, as PyTorch's `expandable_segments` are, and registered
+};
+[[nodiscard]] std::string_view name_of(MemoryChoice choice) noexcept;
+
+/// A block of device memory as a program gets it that has an allocator of its own.
+class ForeignMemory {
+ public:
+  /// Allocates the block, aligned to 512 bytes at least. Throws Error(out_of_memory), and what
+  /// `register_memory` throws.
+  ForeignMemory(MemoryChoice choice, std::size_t bytes, Device device);
+
+  [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(block_.get()); }
+
+ private:
+  struct Free {
+    Device device;
+    void operator()(void* address) const;
+  };
+
+  std::unique_ptr<void, Free> block_;
+  MemoryRegistration registration_;  ///< which ends before the block is freed
+};
+
+}  // namespace tutti::perf
