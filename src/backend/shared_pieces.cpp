@@ -9,7 +9,9 @@
 #include <span>
 #include <utility>
 
+#include <dirent.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 namespace tutti::backend {
 namespace {
@@ -41,6 +43,21 @@ struct Row {
 std::span<Row> rows_in(const SharedMemory& table) noexcept {
   auto* const first = reinterpret_cast<Row*>(table.data() + sizeof(Head));
   return {first, (table.size() - sizeof(Head)) / sizeof(Row)};
+}
+
+/// What the program and others of its threads may open meanwhile.
+constexpr std::size_t left_to_program = 16;
+
+/// Returns the number of open descriptors; 0 if /proc is closed.
+std::size_t count_open() {
+  struct Close {
+    void operator()(DIR* folder) const noexcept { closedir(folder); }
+  };
+  const std::unique_ptr<DIR, Close> folder(opendir("/proc/self/fd"));
+  std::size_t entries = 0;
+  while (folder != nullptr && readdir(folder.get()) != nullptr) ++entries;
+  constexpr std::size_t others = 3;  // the folder itself, and "." and ".."
+  return entries > others ? entries - others : 0;
 }
 
 [[noreturn]] void refuse(const std::string& reason) {
@@ -109,6 +126,9 @@ std::optional<SharedPieces::Opened> SharedPieces::open(const MemoryHandle& handl
   const std::optional<std::uint64_t> total = total_of(opened.range, rows);
   if (!total || rows.empty() || head.count != rows.size())
     refuse("the table of pieces is not one, or was changed");
+  const auto files = std::ranges::count_if(rows, [](const Row& row) { return row.token != 0; });
+  if (const std::string reason = reason_against_descriptors(static_cast<std::size_t>(files)); !reason.empty())
+    refuse(reason);
   opened.total_bytes = *total;
   for (const Row& row : rows) {
     Piece& piece = opened.pieces.emplace_back();
@@ -117,6 +137,17 @@ std::optional<SharedPieces::Opened> SharedPieces::open(const MemoryHandle& handl
     if (row.token != 0) piece.file = DescriptorPort::fetch(head.port, row.token);
   }
   return opened;
+}
+
+std::string SharedPieces::reason_against_descriptors(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  const std::size_t open = count_open();
+  if (open + count + left_to_program <= limit.rlim_cur) return {};
+  return fmt::format(
+      "its pieces need {} descriptors, and {} of the {} that this process may have are open, "
+      "expected a higher limit (RLIMIT_NOFILE, ulimit -n)",
+      count, open, limit.rlim_cur);
 }
 
 }  // namespace tutti::backend

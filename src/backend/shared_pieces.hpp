@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tutti::backend {
@@ -50,6 +51,11 @@ class SharedPieces {
   SharedPieces(const SharedPieces&) = delete;
   SharedPieces& operator=(const SharedPieces&) = delete;
   ~SharedPieces();
+
+  /// Returns why this process should not open `count` descriptors more, one for each piece, which names its
+  /// limit (`RLIMIT_NOFILE`) and how many are open; empty if it may. A few are left to the program. Takes
+  /// some microseconds.
+  [[nodiscard]] static std::string reason_against_descriptors(std::size_t count);
 
   [[nodiscard]] const MemoryHandle& handle() const noexcept { return handle_; }
   /// Fetches the pieces that a handle names; nothing if the handle is of another kind. Throws

@@ -191,6 +191,17 @@ LayoutPtr layout_of(const SharedTensorWords& words) {
   return layout;
 }
 
+/// Returns how many bytes of another process's memory are open from `address` on. A driver that does not tell
+/// leaves what the handle says; of pieces, which lie side by side, it tells one by one.
+std::uint64_t open_bytes(backend::Backend& backend, const backend::PointerInfo& info, std::byte* address,
+                         const SharedTensorWords& words) {
+  if (info.base == nullptr || info.bytes == 0) return words.bytes;
+  const std::optional<DeviceAllocation> open =
+      allocation_around(backend, address, std::min<std::uint64_t>(words.bytes, PTRDIFF_MAX));
+  if (!open || open->origin == backend::MemoryOrigin::pool) return words.bytes;
+  return static_cast<std::uint64_t>(open->address + open->bytes - address);
+}
+
 /// Compares what the handle says with the memory that is open now.
 void require_inside(Runtime& runtime, const SharedTensorWords& words, const Layout& layout, int device,
                     const std::byte* address) {
@@ -200,12 +211,8 @@ void require_inside(Runtime& runtime, const SharedTensorWords& words, const Layo
         fmt::format("names device {}, and its memory belongs to {}", device,
                     info.kind == backend::MemoryKind::device ? to_string(Device(info.device)) : "the host"));
   }
-  // A driver that does not tell what is open, or tells of the first piece, leaves what the handle says.
-  const bool is_told = info.base != nullptr && info.bytes != 0 &&
-                       runtime.backend().origin_of(address) == backend::MemoryOrigin::block;
-  const std::uint64_t open =
-      is_told ? static_cast<std::uint64_t>(info.base + info.bytes - address) : words.bytes;
   const std::size_t needed = layout.span_bytes();
+  const std::uint64_t open = open_bytes(runtime.backend(), info, const_cast<std::byte*>(address), words);
   if (needed > open || words.offset > open - needed) {
     refuse_handle(
         fmt::format("names {} bytes from offset {}, and its memory has {}", needed, words.offset, open));

@@ -10,6 +10,7 @@
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/pluggable_allocator.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/tensor.hpp"
 
@@ -116,6 +117,34 @@ TEST(SharedHandles, AreComparedWithTheMemoryThatIsOpen) {
     });
     expect_refusal("bytes of shared state", [](Words& words) { words.control.bytes = 4096; });
     expect_that_it_opens(handle);
+  });
+}
+
+TEST(SharedHandles, OfPiecesAreComparedWithThePiecesThatAreOpen) {
+  expect_all_right(2, [](Exchange& exchange) {
+    constexpr std::size_t piece = std::size_t{2} << 20U;
+    constexpr std::int64_t count = 1'000'000;  // of float32: in two pieces of four
+    void* const memory = exchange.rank() == 0 ? device_malloc_in_pieces(4 * piece, piece, 0) : nullptr;
+    std::optional<SharedTensor> shared;
+    if (exchange.rank() == 0) {
+      const Tensor tensor = from_blob(memory, {count}, {.dtype = DType::float32, .device = 0});
+      tensor.fill_(7);
+      shared.emplace(tensor);
+    }
+    const Handle handle = sent_to_all(exchange, shared);
+    if (exchange.rank() == 1) {
+      const Handle changed = forged(handle, [](SharedTensorWords& words) {
+        words.bytes = 4 * piece;
+        words.sizes[0] = 2 * count;
+      });
+      EXPECT_TRUE(refuses([&] { static_cast<void>(open_shared_tensor(changed)); },
+                          ErrorCode::invalid_argument, {"open_shared_tensor: handle names 8000000 bytes"}));
+      EXPECT_EQ(open_shared_tensor(handle).to_vector<float>(), std::vector<float>(count, 7));
+    }
+    transport::team::synchronize(exchange);
+    shared.reset();
+    synchronize(0);
+    device_free(memory, 0);
   });
 }
 

@@ -28,7 +28,7 @@ class StandardError {
     close(ends_[1]);
     std::string text;
     char buffer[4096];
-    for (ssize_t length = 0; (length = read(ends_[0], buffer, sizeof buffer)) > 0;)
+    for (ssize_t length = 0; (length = ::read(ends_[0], buffer, sizeof buffer)) > 0;)
       text.append(buffer, static_cast<std::size_t>(length));
     close(ends_[0]);
     return text;

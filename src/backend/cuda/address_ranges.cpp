@@ -280,9 +280,14 @@ void AddressRanges::give_access(int owner, int accessor) {
   const int only[] = {accessor};
   for (const auto& [address, bytes] : known.pieces)
     check(as_runtime(let_access(address, bytes, only)), "cuMemSetAccess", owner);
-  for (const auto& [address, pieces] : known.adopted)
-    check(as_runtime(let_access(pieces.first, pieces.second, only)), "cuMemSetAccess", owner);
-  for (void* const address : known.adopted_of_pools) PooledMemory::give_access(owner, address, {accessor});
+  // What the program has freed, although it is adopted still, is no reason to refuse other memory.
+  for (const auto& [address, pieces] : known.adopted) {
+    const CUresult status = let_access(pieces.first, pieces.second, only);
+    if (pieces_around(pieces.first, pieces.second)) check(as_runtime(status), "cuMemSetAccess", owner);
+  }
+  for (void* const address : known.adopted_of_pools) {
+    if (PooledMemory::pool_of(address) != nullptr) PooledMemory::give_access(owner, address, {accessor});
+  }
   known.accessors.push_back(accessor);
 }
 
@@ -326,7 +331,13 @@ std::unique_ptr<SharedPieces> AddressRanges::share(int device, void* address, st
     cannot_share(device, fmt::format("not all of {} bytes at {} have memory", bytes, fmt::ptr(address)));
   std::vector<SharedPieces::Piece> pieces;
   pieces.reserve(around->size());
-  for (const auto& [begin, size] : *around) pieces.push_back(exported(device, begin, size));
+  for (const auto& [begin, size] : *around) {
+    pieces.push_back(exported(device, begin, size));
+    const bool tells_of_others = pieces.size() == 1 && pieces.front().file.is_open();
+    const std::string reason =
+        tells_of_others ? SharedPieces::reason_against_descriptors(around->size() - 1) : "";
+    if (!reason.empty()) cannot_share(device, reason);
+  }
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(address) - around->front().first);
   return std::make_unique<SharedPieces>(
       SharedPieces::Range{.device = device, .offset = offset, .bytes = bytes}, std::move(pieces), audience);

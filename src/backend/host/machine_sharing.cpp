@@ -63,7 +63,12 @@ std::unique_ptr<SharedPieces> Machine::share_pieces(int device, void* address, s
                  fmt::format("device {} cannot share its memory with other processes: {}", device, reason));
   };
   if (faults_.disturb(Operation::share, device).refused) throw cannot("an injected fault");
-  auto shared = addresses_.share_pieces(device, address, bytes, audience);
+  std::optional<AddressSpace::PiecesOfRange> shared;
+  try {
+    shared = addresses_.share_pieces(device, address, bytes, audience);
+  } catch (const Error& error) {
+    throw cannot(error.what());
+  }
   if (!shared) {
     throw cannot(fmt::format("{} bytes from address {} are not pieces of its own, side by side", bytes,
                              fmt::ptr(address)));

@@ -110,6 +110,10 @@ Registrations::Segments::iterator Registrations::enter(int device, const Caching
   retire_unused();
   if (extent.origin == backend::MemoryOrigin::block && is_foreign_open({extent.address, extent.bytes}))
     return refuse("others have not closed what was there before");  // the driver might not open two of them
+  const std::span<const std::byte> memory(extent.address, extent.bytes);
+  refused_.forget_unless([this](const Identities& identities) { return are_current(identities); });
+  const std::string* const reason = refused_.reason_of(memory);
+  if (reason != nullptr && extent.origin != backend::MemoryOrigin::block) return refuse(*reason);
   const std::optional<std::uint32_t> entry = entries_.unused();
   // What may come with ever new bounds leaves entries to the segments of stand-ins.
   const bool is_foreign = !segment.identities.empty();
@@ -126,11 +130,12 @@ Registrations::Segments::iterator Registrations::enter(int device, const Caching
   segment.entry = *entry;
   try {
     open(*entry, device, extent, segment);
-    return segments_.emplace(extent.address, std::move(segment)).first;
   } catch (const Error& error) {
-    if (!is_foreign) log_warning(fmt::format("Communicator: {}", error.what()));
+    const bool is_new = refused_.add(memory, segment.identities, error.what());
+    if (is_new && !is_foreign) log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());
   }
+  return segments_.emplace(extent.address, std::move(segment)).first;
 }
 
 std::optional<Registrations::Segments::iterator> Registrations::foreign_segment_for(
@@ -189,8 +194,8 @@ Registrations::Identities Registrations::identities_of(std::span<const std::byte
   return identities;
 }
 
-bool Registrations::is_current(const Segment& segment) {
-  return std::ranges::all_of(segment.identities, [this](const auto& known) {
+bool Registrations::are_current(const Identities& identities) {
+  return std::ranges::all_of(identities, [this](const auto& known) {
     return runtime_.backend().identity_of(known.first) == known.second;
   });
 }
@@ -315,6 +320,7 @@ void Registrations::retire_unused() noexcept {
 SegmentObserver::Hold Registrations::will_unmap(std::span<const std::byte> memory) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    refused_.forget(memory);
     set_aside(memory, false);
     retire_outdated([memory](const auto& segment) { return overlaps(segment, memory); });
   }
@@ -390,6 +396,7 @@ std::byte* Registrations::Exposed::segment_of(std::size_t member) const noexcept
 
 bool Registrations::keep_or_retire(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
+  refused_.forget({address, 1});
   const auto segment = segments_.find(address);
   if (segment == segments_.end()) return false;
   segment->second.is_kept = false;
@@ -414,6 +421,7 @@ SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept 
 SegmentObserver::Hold Registrations::let_go(const std::byte* address, bool insists) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    refused_.forget({address, 1});
     if (const auto segment = segments_.find(address); segment != segments_.end()) {
       if (!insists) {
         if (is_in_use(segment->second)) return abort_.is_set() ? Hold::lasting : Hold::passing;

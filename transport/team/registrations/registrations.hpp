@@ -11,6 +11,7 @@
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/progress.hpp"
 #include "transport/team/registrations/peer_segments.hpp"
+#include "transport/team/registrations/refused_segments.hpp"
 #include "transport/team/registrations/registration_entries.hpp"
 #include "transport/team/registrations/retired_segments.hpp"
 #include "transport/team/shared/membership.hpp"
@@ -152,7 +153,8 @@ class Registrations final : public SegmentObserver {
   /// Returns the identities of what the memory consists of; empty if one is not known.
   [[nodiscard]] Identities identities_of(std::span<const std::byte> memory);
   /// Returns true unless the program has freed foreign memory of the segment.
-  [[nodiscard]] bool is_current(const Segment& segment);
+  [[nodiscard]] bool is_current(const Segment& segment) { return are_current(segment.identities); }
+  [[nodiscard]] bool are_current(const Identities& identities);
   Segments::iterator refuse(std::string reason);
   /// Sets segments that share bytes with `memory` aside, so that no more calls use them: blocks that have
   /// been freed, or foreign memory. Unless they may be replayed, captured calls that use them count as gone;
@@ -197,6 +199,7 @@ class Registrations final : public SegmentObserver {
   /// Blocks of expandable segments which have other bounds now, and foreign memory that is gone or part of a
   /// larger segment; calls under way or graphs may use them.
   std::multimap<const std::byte*, Segment> outdated_;
+  RefusedSegments refused_;
   const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;
   std::vector<const std::byte*> added_;  ///< segments that `wait` has yet to wait for

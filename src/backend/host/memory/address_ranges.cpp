@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -69,6 +70,11 @@ std::optional<std::size_t> Pages::share(std::size_t offset, std::size_t bytes, s
   const std::unique_lock lock(mutex_);
   if (bytes == 0 || end_of_row(offset) < offset + bytes) return std::nullopt;
   const auto first = std::prev(pieces_.upper_bound(offset));
+  std::size_t files = 0;  // of each piece what is shared stays open, and what is passed on is opened
+  for (auto piece = first; piece != pieces_.end() && piece->first < offset + bytes; ++piece)
+    files += piece->second.shared.size() == 0 ? std::size_t{2} : std::size_t{1};
+  if (const std::string reason = SharedPieces::reason_against_descriptors(files); !reason.empty())
+    throw Error(ErrorCode::unsupported, reason);
   for (auto piece = first; piece != pieces_.end() && piece->first < offset + bytes; ++piece) {
     auto& [begin, content] = *piece;
     if (content.shared.size() == 0) {

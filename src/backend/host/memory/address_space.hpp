@@ -80,7 +80,8 @@ class Pages {
   [[nodiscard]] Extent piece_at(std::size_t offset) const;
   /// Moves the pieces that these bytes are in to shared memory, each once, and appends a file for each to
   /// `shared`. No task may use the range meanwhile, whose own memory begins at `memory`. Returns where the
-  /// first of the pieces begins; nothing if not all of the bytes have memory. Throws Error(out_of_memory).
+  /// first of the pieces begins; nothing if not all of the bytes have memory. Throws Error(out_of_memory),
+  /// and Error(unsupported) if the process may not open as many files.
   [[nodiscard]] std::optional<std::size_t> share(std::size_t offset, std::size_t bytes, std::byte* memory,
                                                  Audience audience, std::vector<SharedPieces::Piece>& shared);
 

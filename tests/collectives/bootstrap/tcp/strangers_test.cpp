@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/tcp/local_rendezvous.hpp"
+#include "support/descriptor_limit.hpp"
 #include "support/errors.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
@@ -14,7 +15,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /// Who does not know the secret.
@@ -23,6 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::as_rank;
+using test::DescriptorLimit;
 using test::local_rendezvous;
 using test::meet;
 using test::on_threads;
@@ -92,23 +93,6 @@ TEST(TcpStrangers, RanksThatAreThereTwiceOrOfAnotherSizeAreTold) {
                 meet(as_rank(rendezvous, 2));
               }});
 }
-
-/// Lowers how many descriptors the process may have, for as long as it lives.
-class DescriptorLimit {
- public:
-  explicit DescriptorLimit(rlim_t most) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit lower = before_;
-    lower.rlim_cur = std::min(lower.rlim_cur, most);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
-  }
-  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
-  DescriptorLimit(const DescriptorLimit&) = delete;
-  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 /// Descriptors, until none is left.
 std::vector<Descriptor> all_descriptors() {
