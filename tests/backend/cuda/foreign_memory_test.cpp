@@ -121,5 +121,50 @@ TEST(ManagedMemory, IsRefusedWithTheReason) {
   expect_refusal(ProgramMemory::managed, "cudaMallocManaged");
 }
 
+TEST(ManagedMemory, GoesThroughStandInsBetweenRanks) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const int device = rank % device_count();
+    const OwnedMemory own = allocate(ProgramMemory::managed, device, bytes);
+    const Tensor mine = tensor_at(own, device);
+    Communicator communicator(exchange, {.devices = {Device(device)},
+                                         .timeout = 30s,
+                                         .transport = TransportKind::p2p,
+                                         .opens_foreign_memory = true});
+    for (int round = 0; round < 3; ++round) {
+      mine.fill_(rank + round);
+      communicator.all_reduce({mine}, {mine});
+      EXPECT_TRUE(holds(mine, 2 * round + 1));
+      EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct", "stand-ins"}));
+    }
+    EXPECT_TRUE(mentions(communicator.explain(), {"goes through stand-ins", "cudaMallocManaged"}));
+    if (rank == 0) communicator.send(mine, 1);
+    if (rank == 1) communicator.recv(mine, 0);
+    EXPECT_TRUE(holds(mine, 5));
+  });
+}
+
+TEST(ManagedMemory, IsUsedByPeersInOneProcess) {
+  expect_all_right(1, [](Exchange&) {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+    const OwnedMemory first = allocate(ProgramMemory::managed, 0, bytes);
+    const OwnedMemory second = allocate(ProgramMemory::managed, 1, bytes);
+    const Tensor source = tensor_at(first, 0);
+    const Tensor target = tensor_at(second, 1);
+    Communicator communicator({.devices = {Device(0), Device(1)}, .transport = TransportKind::p2p});
+    for (int round = 0; round < 3; ++round) {
+      source.fill_(round + 1);
+      broadcast(source, {target});
+      EXPECT_TRUE(holds(target, round + 1));
+      communicator.all_reduce({source, target}, {source, target});
+      EXPECT_TRUE(holds(source, 2 * round + 2));
+      EXPECT_TRUE(holds(target, 2 * round + 2));
+    }
+    EXPECT_TRUE(mentions(communicator.explain(), {"cudaMallocManaged"}));
+    synchronize(0);
+    synchronize(1);
+  });
+}
+
 }  // namespace
 }  // namespace tutti
