@@ -240,8 +240,7 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
   const std::chrono::milliseconds timeout = std::min(options.timeout, longest_limit);
   const tcp::Place place = tcp::place_at(options.meeting_point, timeout, "Communicator::join");
   Impl::check(own);
-  const tcp::Exchange::Watch no_watch;
-  const tcp::Wait wait(timeout, no_watch);
+  const tcp::Wait wait(timeout, options.watch);
   for (;;) {
     tcp::Admission admission = tcp::await_admission(place, wait);
     Successor successor(own, false);

@@ -4,6 +4,7 @@
 #include "tutti/shrink_options.hpp"
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,9 @@ struct JoinOptions {
   MeetingPoint meeting_point{};
   /// Longest wait until ranks let this process in. More than 0; more than a year counts as a year.
   std::chrono::milliseconds timeout{60'000};
+  /// A function that the waiting thread calls about every 10 ms until a rank has let this process in. An
+  /// exception from it ends the wait.
+  std::function<void()> watch{};
 };
 
 }  // namespace tutti

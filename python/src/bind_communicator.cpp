@@ -5,7 +5,10 @@
 #include "python_communicator.hpp"
 #include "shared_object.hpp"
 #include "tutti/error.hpp"
+#include "tutti/grow_options.hpp"
+#include "tutti/shrink_options.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,18 +40,44 @@ std::unique_ptr<PythonCommunicator> split(const PythonCommunicator& self, std::o
   return part ? made(std::move(*part)) : nullptr;
 }
 
-LateRanks late_ranks_of(const std::string& text) {
+LateRanks late_ranks_of(const char* function, const std::string& text) {
   if (text == "fail") return LateRanks::fail;
   if (text == "leave_out") return LateRanks::leave_out;
-  throw Error(ErrorCode::invalid_argument, "shrink: late is '" + text + "', expected 'fail' or 'leave_out'");
+  throw Error(ErrorCode::invalid_argument,
+              std::string(function) + ": late is '" + text + "', expected 'fail' or 'leave_out'");
+}
+
+std::optional<std::chrono::milliseconds> limit_of(std::optional<double> seconds) {
+  return seconds ? std::optional(milliseconds_of(*seconds)) : std::nullopt;
+}
+
+/// Returns the communicator of the ranks that go on; nullptr, for None, to a rank that does not.
+std::unique_ptr<PythonCommunicator> made_of(Communicator successor) {
+  return successor ? made(std::move(successor)) : nullptr;
 }
 
 std::unique_ptr<PythonCommunicator> shrink(const PythonCommunicator& self, std::vector<int> leaving,
                                            const std::string& late, std::optional<double> timeout) {
-  ShrinkOptions options{.leaving = std::move(leaving), .late = late_ranks_of(late)};
-  if (timeout) options.timeout = milliseconds_of(*timeout);
-  Communicator rest = self.call([&](Communicator& c) { return c.shrink(options); });
-  return rest ? made(std::move(rest)) : nullptr;
+  const ShrinkOptions options{
+      .leaving = std::move(leaving), .late = late_ranks_of("shrink", late), .timeout = limit_of(timeout)};
+  return made_of(self.call([&](Communicator& c) { return c.shrink(options); }));
+}
+
+std::unique_ptr<PythonCommunicator> grow(const PythonCommunicator& self, const MeetingPoint& meeting_point,
+                                         int most, std::optional<int> fewest, std::optional<double> timeout) {
+  const GrowOptions options{
+      .meeting_point = meeting_point, .most = most, .fewest = fewest, .timeout = limit_of(timeout)};
+  return made_of(self.call([&](Communicator& c) { return c.grow(options); }));
+}
+
+std::unique_ptr<PythonCommunicator> replace(const PythonCommunicator& self, const MeetingPoint& meeting_point,
+                                            std::vector<int> leaving, const std::string& late,
+                                            std::optional<double> timeout) {
+  const ReplaceOptions options{.meeting_point = meeting_point,
+                               .leaving = std::move(leaving),
+                               .late = late_ranks_of("replace", late),
+                               .timeout = limit_of(timeout)};
+  return made_of(self.call([&](Communicator& c) { return c.replace(options); }));
 }
 
 Collective collective_of(const std::string& name) {
@@ -123,19 +152,40 @@ void bind_derived(CommunicatorClass& communicators) {
           "Binds the calls that `calls()` makes, once, so that they can be launched many times.")
       .def("split", &split, nb::arg("color").none(), nb::arg("key") = 0,
            "A communicator of the ranks with the same color, in order of key; None for those without a "
-           "color.")
-      .def("shrink", &shrink, nb::arg("leaving") = std::vector<int>{}, nb::arg("late") = "fail",
+           "color.");
+}
+
+/// Adds what makes a communicator of other ranks.
+void bind_changes(CommunicatorClass& communicators) {
+  communicators
+      .def(
+          "shrink", &shrink, nb::arg("leaving") = std::vector<int>{}, nb::arg("late") = "fail",
+          nb::arg("timeout") = nb::none(),
+          "A communicator of the ranks that are left, in their old order, after the end of this one or to go "
+          "on without the ranks `leaving`, which get None. All ranks that are left call it. `late` says "
+          "whether ranks that do not come within `timeout` seconds, this communicator's unless given, fail "
+          "the call ('fail') or are left out ('leave_out'). Raises TimeoutError, on all ranks, with the rank "
+          "that is late, and on a rank that the others have gone on without. Tensors and streams stay; bound "
+          "calls go on by `rebind`. Not for ranks on several hosts.")
+      .def("grow", &grow, nb::arg("meeting_point"), nb::arg("most") = 1, nb::arg("fewest") = nb::none(),
            nb::arg("timeout") = nb::none(),
-           "A communicator of the ranks that are left, after the end of this one or to go on without the "
-           "ranks "
-           "`leaving`, which get None. `late` says whether ranks that do not come within `timeout` seconds "
-           "fail "
-           "the call ('fail') or are left out ('leave_out').");
+           "A communicator of all ranks and, behind them, of up to `most` (1 to 16) processes of this host "
+           "that call `Communicator.join`. All ranks call it. Waits until `most` have come, or for `timeout` "
+           "seconds, this communicator's unless given; then `fewest` are enough, `most` unless given. Then "
+           "this communicator has ended. Raises TimeoutError if too few come: this one goes on as before; "
+           "PeerUnavailableError if a rank is lost: shrink first, or replace it.")
+      .def("replace", &replace, nb::arg("meeting_point"), nb::arg("leaving") = std::vector<int>{},
+           nb::arg("late") = "fail", nb::arg("timeout") = nb::none(),
+           "A communicator of as many ranks: processes that call `Communicator.join` take the numbers of the "
+           "ranks that are lost or `leaving`, and the others keep theirs. All ranks that are left call it. "
+           "Arguments are those of `shrink` and `grow`. Raises what these raise; TimeoutError if too few "
+           "processes come: then the ranks that are left may call `shrink`, or try again.");
 }
 
 }  // namespace
 
 void bind_communicator(nb::module_& module) {
+  bind_meeting_points(module);
   CommunicatorClass communicators(
       module, "Communicator",
       "Devices of several processes, and the collectives among them. All ranks make the same "
@@ -152,6 +202,7 @@ void bind_communicator(nb::module_& module) {
   bind_messages(communicators);
   bind_symmetric(communicators);
   bind_derived(communicators);
+  bind_changes(communicators);
 }
 
 }  // namespace tutti::python

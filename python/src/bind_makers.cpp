@@ -4,6 +4,7 @@
 #include "interrupts.hpp"
 #include "python_communicator.hpp"
 #include "tutti/error.hpp"
+#include "tutti/grow_options.hpp"
 #include "tutti/tcp.hpp"
 
 #include <memory>
@@ -82,6 +83,15 @@ std::unique_ptr<PythonCommunicator> from_env(const nb::kwargs& given) {
   return made(Communicator(exchange, options));
 }
 
+std::unique_ptr<PythonCommunicator> join(const MeetingPoint& meeting_point, double timeout,
+                                         const nb::kwargs& given) {
+  const CommunicatorOptions own = options_of(given);
+  const JoinOptions options{
+      .meeting_point = meeting_point, .timeout = milliseconds_of(timeout), .watch = watch_signals};
+  const nb::gil_scoped_release release;
+  return made(Communicator::join(options, own));
+}
+
 /// Adds a maker that is written in Python.
 void bind_python_maker(CommunicatorClass& communicators, const char* name, const char* signature,
                        const char* text) {
@@ -107,6 +117,28 @@ void bind_python_makers(CommunicatorClass& communicators) {
 
 }  // namespace
 
+void bind_meeting_points(nb::module_& module) {
+  nb::class_<MeetingPoint>(
+      module, "MeetingPoint",
+      "Where processes that call `Communicator.join` meet the ranks that call `grow` or "
+      "`replace`, over TCP; the same on all of them. `address` is the ranks' host, `port` "
+      "1 to 65535. `secret` has 16 characters or more; it may be empty for loopback "
+      "addresses, and then other users of the host must be trusted. `job` tells apart "
+      "jobs that have one secret.")
+      .def(
+          "__init__",
+          [](MeetingPoint* self, int port, std::string address, std::string secret, std::string job) {
+            new (self) MeetingPoint{std::move(address), port, std::move(secret), std::move(job)};
+          },
+          nb::arg("port"), nb::arg("address") = "127.0.0.1", nb::arg("secret") = "", nb::arg("job") = "")
+      .def_ro("port", &MeetingPoint::port)
+      .def_ro("address", &MeetingPoint::address)
+      .def_ro("job", &MeetingPoint::job)
+      .def("__repr__", [](const MeetingPoint& self) {
+        return "MeetingPoint(" + std::to_string(self.port) + ", '" + self.address + "')";
+      });
+}
+
 void bind_makers(CommunicatorClass& communicators) {
   communicators
       .def_static("local", &local, nb::arg("devices") = nb::none(), nb::arg("options"),
@@ -120,7 +152,15 @@ void bind_makers(CommunicatorClass& communicators) {
       .def_static(
           "from_env", &from_env, nb::arg("options"),
           "A communicator of the processes that torchrun, Slurm or a script has started: RANK, WORLD_SIZE, "
-          "LOCAL_RANK, MASTER_ADDR, MASTER_PORT. The device is LOCAL_RANK unless `devices` is given.");
+          "LOCAL_RANK, MASTER_ADDR, MASTER_PORT. The device is LOCAL_RANK unless `devices` is given.")
+      .def_static(
+          "join", &join, nb::arg("meeting_point"), nb::arg("timeout") = 60.0, nb::arg("options"),
+          "Becomes a rank of a communicator of this host whose ranks call `grow` or `replace`. May come "
+          "before "
+          "them, and as one too many: then it waits for the next such call, for `timeout` seconds at most, "
+          "and "
+          "Ctrl-C ends the wait. Raises TimeoutError if nobody lets it in, InvalidArgumentError for another "
+          "secret or job, or another build of tutti.");
   bind_python_makers(communicators);
 }
 

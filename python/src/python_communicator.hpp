@@ -54,6 +54,7 @@ std::chrono::milliseconds milliseconds_of(double seconds);
 /// Adds parts of the class `Communicator`, each from a source of its own.
 using CommunicatorClass = nb::class_<PythonCommunicator>;
 void bind_makers(CommunicatorClass& communicators);
+void bind_meeting_points(nb::module_& module);
 void bind_rooted_calls(CommunicatorClass& communicators);
 void bind_rootless_calls(CommunicatorClass& communicators);
 void bind_messages(CommunicatorClass& communicators);

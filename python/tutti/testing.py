@@ -99,15 +99,19 @@ def _this_rank() -> _Rank:
     return _rank
 
 
-def communicator(**options):
-    """A communicator of all ranks; `options` are those of `tutti.Communicator`."""
+def communicator(ranks=None, **options):
+    """A communicator of all ranks, or of the first `ranks`; the others may be spares, and call `Communicator.join`.
+
+    `options` are those of `tutti.Communicator`.
+    """
     rank = _this_rank()
     rank.communicators += 1
     options.setdefault("devices", [rank.rank % tutti.device_count()])
     options.setdefault("patience", rank.patience)
     options.setdefault("timeout", rank.patience)
     prefix = f"communicator{rank.communicators}"
-    return tutti.Communicator.from_store(_Store(rank.folder), rank.rank, rank.ranks, prefix=prefix, **options)
+    store = _Store(rank.folder)
+    return tutti.Communicator.from_store(store, rank.rank, ranks or rank.ranks, prefix=prefix, **options)
 
 
 def init_process_group(backend="tutti"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tutti.Communicator` of one process with two members: every operation, in every form."""
 
+import socket
 import types
 import unittest
 import unittest.mock
@@ -166,6 +167,31 @@ class Operations(unittest.TestCase):
         current[0].close()
         with self.assertRaises(tutti.InvalidArgumentError):
             calls.launch()
+
+    def test_goes_on_as_before_if_nobody_joins(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        point = tutti.MeetingPoint(port, job="nobody's")
+        self.assertEqual((point.port, point.address, point.job), (port, "127.0.0.1", "nobody's"))
+        with tutti.Communicator.local([0, 1]) as communicator:
+            for call in (communicator.grow, tutti.Communicator.join):
+                with self.assertRaisesRegex(tutti.TimeoutError, f"127.0.0.1:{port}"):
+                    call(point, timeout=0.05)
+            self.assertEqual(lists(communicator.all_reduce(full([[1], [2]]))), [[3], [3]])
+            for call, words in (
+                (lambda: communicator.grow(tutti.MeetingPoint(0)), "port"),
+                (lambda: communicator.grow(point, most=17), "17"),
+                (lambda: communicator.grow(point, 2, fewest=3), "3"),
+                (lambda: communicator.replace(point, late="never"), "never"),
+                (lambda: communicator.shrink([0]), "leaving"),
+                (lambda: communicator.shrink(timeout=0), "timeout"),
+                (lambda: tutti.Communicator.join(tutti.MeetingPoint(port, secret="short")), "secret"),
+                (lambda: tutti.Communicator.join(point, colour="red"), "colour"),
+            ):
+                with self.assertRaisesRegex(tutti.InvalidArgumentError, words):
+                    call()
+            self.assertTrue(communicator.is_running())
 
     def test_symmetric_memory(self):
         c = self.communicator

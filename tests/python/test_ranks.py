@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -47,6 +48,72 @@ def train_on(rank, ranks):
         except tutti.PeerUnavailableError:
             communicator = communicator.shrink()
     return sums, communicator.rank, communicator.rank_count
+
+
+def sum_of_ones(communicator):
+    return communicator.all_reduce(tutti.ones([1000], device=communicator.devices[0])).tolist()[0]
+
+
+def described(communicator):
+    return sum_of_ones(communicator), communicator.rank, communicator.rank_count
+
+
+def grow_twice(rank, ranks, port):
+    """Begins with two ranks; the others join one after another."""
+    point = tutti.MeetingPoint(port, secret="0123456789abcdef", job="growing")
+    if rank < 2:
+        communicator = tutti.testing.communicator(ranks=2)
+        tensor = tutti.ones([1000], device=communicator.devices[0])
+        communicator.all_reduce(tensor, out=tensor)
+    else:
+        communicator = tutti.Communicator.join(point, devices=[rank])
+    while communicator.rank_count < ranks:
+        before, communicator = communicator, communicator.grow(point)
+        if before.is_running():
+            raise AssertionError("the communicator before has ended")
+    if rank < 2 and tensor.tolist() != [2] * 1000:
+        raise AssertionError("tensors stay")
+    return described(communicator)
+
+
+def train_with_a_spare(rank, ranks, port):
+    """Goes on with as many ranks when one is lost: the last process takes its number."""
+    point = tutti.MeetingPoint(port)
+    if rank == ranks - 1:
+        return [], *described(tutti.Communicator.join(point, devices=[rank]))
+    communicator = tutti.testing.communicator(ranks=ranks - 1)
+    sums = []
+    try:
+        while True:
+            tutti.testing.step()
+            sums.append(sum_of_ones(communicator))
+    except tutti.PeerUnavailableError:
+        communicator = communicator.replace(point)
+    return sums, *described(communicator)
+
+
+def leave(rank, ranks):
+    """Goes on without a rank that nothing is wrong with."""
+    communicator = tutti.testing.communicator()
+    rest = communicator.shrink(leaving=[0])
+    return rest and described(rest)
+
+
+def interrupted_join(rank, ranks, port):
+    """Ctrl-C ends the wait of a process that nobody lets in."""
+    begin = time.monotonic()
+    try:
+        interrupt_soon()
+        tutti.Communicator.join(tutti.MeetingPoint(port), timeout=30)
+    except KeyboardInterrupt:
+        return time.monotonic() - begin < 20
+    return "not interrupted"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def value_of_no_module(rank, ranks):
@@ -122,6 +189,22 @@ class Ranks(unittest.TestCase):
         outcomes = tutti.testing.run(train_on, 3, kill={1: 2}, patience=20)
         self.assertEqual([outcomes[rank].value for rank in (0, 2)], [([3, 3, 2, 2], 0, 2), ([3, 3, 2, 2], 1, 2)])
 
+    def test_ranks_go_on_without_one_that_leaves(self):
+        outcomes = tutti.testing.run(leave, 3)
+        self.assertEqual([outcome.value for outcome in outcomes], [None, (2, 0, 2), (2, 1, 2)])
+
+    def test_new_ranks_join(self):
+        outcomes = tutti.testing.run(grow_twice, 4, free_port())
+        self.assertEqual([outcome.value[::2] for outcome in outcomes], [(4, 4)] * 4)
+        numbers = [outcome.value[1] for outcome in outcomes]
+        self.assertEqual((numbers[:2], sorted(numbers[2:])), ([0, 1], [2, 3]))
+
+    def test_a_spare_takes_the_number_of_a_lost_rank(self):
+        outcomes = tutti.testing.run(train_with_a_spare, 4, free_port(), kill={1: 2}, patience=20)
+        self.assertEqual(outcomes[1].signal, signal.SIGKILL)
+        expected = [([3, 3], 3, 0, 3), ([3, 3], 3, 2, 3), ([], 3, 1, 3)]
+        self.assertEqual([outcomes[rank].value for rank in (0, 2, 3)], expected)
+
     def test_a_stopped_rank_is_named_when_patience_is_over(self):
         outcomes = tutti.testing.run(train, 2, stop={0: 1}, patience=1.5)
         self.assertTrue(outcomes[0].is_lost)
@@ -133,6 +216,8 @@ class Ranks(unittest.TestCase):
         self.assertEqual([outcome.value for outcome in outcomes], [True, "aborted"])
         outcomes = tutti.testing.run(interrupted_call, 2)
         self.assertEqual([outcome.value for outcome in outcomes], [False, "aborted"])
+        outcomes = tutti.testing.run(interrupted_join, 1, free_port())
+        self.assertEqual(outcomes[0].value, True)
 
     def test_failures_of_ranks_are_raised(self):
         with self.assertRaises(tutti.testing.RankFailed) as raised:
