@@ -3,11 +3,38 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
 
 import tutti
+
+
+# faulthandler calls the handler that was there before it: the package's, which puts itself before that again.
+CHAIN = """
+import faulthandler, os, signal, tempfile, time
+import tutti
+tutti.virtual_devices.start(devices=1)
+communicator = tutti.Communicator.local([0])
+
+def make_calls():
+    end = time.monotonic() + 0.05  # the package looks for other handlers every 10 ms
+    while time.monotonic() < end:
+        communicator.barrier()
+
+make_calls()
+with tempfile.TemporaryFile() as log:
+    faulthandler.register(signal.SIGINT, log, chain=True)
+    for _ in range(3):
+        make_calls()
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30)
+        except KeyboardInterrupt:
+            print("interrupted", log.seek(0, os.SEEK_END) > 0)
+"""
 
 
 class Stopped(Exception):
@@ -46,6 +73,11 @@ class Handlers(unittest.TestCase):
         self.send_after(0.1, signal.SIGUSR1)
         tutti.synchronize(1)
         self.assertEqual(waits, [False])  # device 1 was not done yet
+
+    def test_handlers_of_other_libraries_may_call_the_one_before(self):
+        command = [sys.executable, "-c", CHAIN]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((ended.returncode, ended.stdout), (0, "interrupted True\n" * 3), ended.stderr)
 
     def test_an_exception_ends_waits_within_waits(self):
         def stop(*_):
