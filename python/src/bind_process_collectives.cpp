@@ -2,9 +2,11 @@
 #include "arguments.hpp"
 #include "bind.hpp"
 #include "operands.hpp"
+#include "shared_object.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -24,7 +26,13 @@ using Sizes = std::vector<std::int64_t>;
 /// The operands of one call, and the streams of their library made current for it.
 class ProcessCall {
  public:
-  ProcessCall() { held_.reserve(4); }
+  ProcessCall() {
+    bury();
+    held_.reserve(4);
+  }
+  ProcessCall(const ProcessCall&) = delete;
+  ProcessCall& operator=(const ProcessCall&) = delete;
+  ~ProcessCall() { keep_unordered(held_, std::move(streams_)); }
 
   std::vector<Tensor> tensors(nb::handle given, const char* name) {
     std::vector<Tensor> tensors;
@@ -54,13 +62,19 @@ class ProcessCall {
   void use(const std::vector<Device>& devices) {
     for (const Device device : devices) use(device);
   }
+  void use(const std::vector<Stream>& streams) {
+    streams_.insert(streams_.end(), streams.begin(), streams.end());
+  }
 
   /// Makes the call without the GIL, on the current streams of the operands' library.
   template <class Function>
   auto make(Function&& function) {
     CurrentStreams current;
     for (const Device device : devices_) {
-      if (const std::optional<Stream> stream = kind_.current_stream(device)) current.add(*stream);
+      if (const std::optional<Stream> stream = kind_.current_stream(device)) {
+        current.add(*stream);
+        if (is_any_unordered()) streams_.push_back(*stream);
+      }
     }
     const nb::gil_scoped_release release;
     const CurrentStreams undo = std::move(current);
@@ -75,10 +89,13 @@ class ProcessCall {
   }
 
  private:
+  [[nodiscard]] bool is_any_unordered() const { return std::ranges::any_of(held_, &Operand::is_unordered); }
+
   Kind kind_;
   bool has_kind_ = false;
   std::vector<Operand> held_;
   std::vector<Device> devices_;
+  std::vector<Stream> streams_;  ///< in place of tutti's current ones
 };
 
 /// Reads a destination, where torch means the current device by None and the host by -1 or 'cpu'.
@@ -183,6 +200,7 @@ nb::object scatter_to(const TensorsArgument& tensor, const DevicesArgument& devi
   const std::vector<Device> targets = devices.get();
   call.use(targets);
   const std::vector<Stream> on = streams_of(streams, targets);
+  call.use(on);
   const Sizes sizes = chunk_sizes.value_or(Sizes{});
   return call.wrap(call.make([&] { return scatter(source, targets, sizes, dim, on); }));
 }
@@ -195,6 +213,7 @@ void scatter_into(const TensorsArgument& tensor, const TensorsArgument& out, int
   std::vector<Device> devices;
   for (const Tensor& target : targets) devices.push_back(target.device());
   const std::vector<Stream> on = streams_of(streams, devices);
+  call.use(on);
   call.make([&] { scatter(source, targets, dim, on); });
 }
 

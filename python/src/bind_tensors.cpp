@@ -134,10 +134,13 @@ Tensor tensor_of_values(nb::handle data, std::optional<DType> dtype, Device devi
 void copy_from(const Operand& source, const Kind& kind, const Tensor& target, Blocking blocking) {
   const Device device = source.tensor.device();
   const std::optional<Stream> theirs = kind.current_stream(device);
-  const nb::gil_scoped_release release;
-  if (theirs) current_stream(device).wait_stream(*theirs);
-  target.copy_(source.tensor, blocking);
-  if (theirs) theirs->wait_stream(current_stream(device));
+  {
+    const nb::gil_scoped_release release;
+    if (theirs) current_stream(device).wait_stream(*theirs);
+    target.copy_(source.tensor, blocking);
+    if (theirs) theirs->wait_stream(current_stream(device));
+  }
+  keep_unordered({source});
 }
 
 Tensor make_tensor(const TensorsArgument& data, const DTypeArgument& dtype, const DeviceArgument& device) {

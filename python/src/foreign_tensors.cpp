@@ -309,6 +309,21 @@ nb::object capsule_for_call(nb::handle object, const Library& library, const cha
   return nb::steal(PyCapsule_New(library.exchange->exported(object), versioned_name, delete_versioned));
 }
 
+Operand borrow_from(const Library& library, nb::handle object, const char* name, Order order) {
+  if (order == Order::of_library) {
+    if (std::optional<Operand> operand = described_by_torch(object, library, name))
+      return std::move(*operand);
+  }
+  nb::object capsule = capsule_for_call(object, library, name, order);
+  if (library.is_immutable) return {take_over_immutable(capsule), nb::borrow(object)};
+  const DLTensor* const description = described(capsule);
+  if (description != nullptr) {
+    if (library.is_torch) require_resolved(object, *description, name);
+    if (std::optional<Tensor> view = view_of(*description)) return {std::move(*view), std::move(capsule)};
+  }
+  return {take_over(capsule), nb::borrow(object)};
+}
+
 /// Calls pinned memory plain host memory: torch and numpy take no other.
 void set_host_device(DLTensor& tensor) {
   if (tensor.device.device_type == kDLCUDAHost) tensor.device.device_type = kDLCPU;
@@ -390,18 +405,9 @@ Operand borrow_tensor(nb::handle object, const char* name, Order order) {
   if (!object.is_valid() || object.is_none()) return {};
   if (is_tensor_of_tutti(object)) return {nb::cast<const Tensor&>(object), nb::borrow(object)};
   const Library& library = library_of(object);
-  if (order == Order::of_library) {
-    if (std::optional<Operand> operand = described_by_torch(object, library, name))
-      return std::move(*operand);
-  }
-  nb::object capsule = capsule_for_call(object, library, name, order);
-  if (library.is_immutable) return {take_over_immutable(capsule), nb::borrow(object)};
-  const DLTensor* const description = described(capsule);
-  if (description != nullptr) {
-    if (library.is_torch) require_resolved(object, *description, name);
-    if (std::optional<Tensor> view = view_of(*description)) return {std::move(*view), std::move(capsule)};
-  }
-  return {take_over(capsule), nb::borrow(object)};
+  Operand operand = borrow_from(library, object, name, order);
+  operand.is_unordered = !has_streams(library) && !operand.tensor.device().is_host();
+  return operand;
 }
 
 Tensor own_tensor(nb::handle object, const char* name) {

@@ -56,6 +56,9 @@ enum class Order : std::uint8_t {
 struct Operand {
   Tensor tensor;
   nb::object object;
+  /// Its library has no streams, in whose order it would reuse the memory of a device: `object` and `tensor`
+  /// must live until work that uses them is over, not only as long as the call.
+  bool is_unordered = false;
 };
 
 /// Views the memory of `object`: a `tutti.Tensor`, a tensor of torch, or any object with `__dlpack__`. Throws

@@ -6,6 +6,8 @@
 #include "tutti/error.hpp"
 #include "work.hpp"
 
+#include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -32,11 +34,27 @@ void CurrentStreams::add(const Stream& stream) {
   set_device(device);
 }
 
+void keep_unordered(const std::vector<Operand>& operands, std::vector<Stream> more_streams) noexcept try {
+  if (std::ranges::none_of(operands, &Operand::is_unordered)) return;
+  const auto kept = std::make_shared<std::vector<Operand>>();
+  std::vector<Stream> streams = std::move(more_streams);
+  for (const Operand& operand : operands) {
+    if (!operand.is_unordered) continue;
+    kept->push_back(operand);
+    streams.push_back(current_stream(operand.tensor.device()));
+  }
+  keep_while_used(kept, streams);
+} catch (const std::exception&) {
+  // No event can be recorded where the device has failed, and so runs nothing any more.
+}
+
 Operands::Operands(std::vector<Device> members) : members_(std::move(members)) {
   bury();
   held_.reserve(2 * members_.size());
 }
-Operands::~Operands() = default;
+Operands::~Operands() {
+  keep_unordered(held_);
+}
 
 Device Operands::member(std::size_t index) const {
   return index < members_.size() ? members_[index] : Device::host();

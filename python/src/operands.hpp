@@ -32,6 +32,10 @@ class CurrentStreams {
   std::vector<std::unique_ptr<StreamGuard>> guards_;
 };
 
+/// Keeps operands of a call on current streams and on `more_streams` until that is over, if their
+/// libraries have no streams. Needs the GIL.
+void keep_unordered(const std::vector<Operand>& operands, std::vector<Stream> more_streams = {}) noexcept;
+
 /// Operands of one call. Host memory, which calls of a communicator do not take, is copied to the member's
 /// device before, and results are copied back: virtual devices have memory of their own, which the host
 /// cannot reach.
@@ -39,6 +43,7 @@ class Operands {
  public:
   /// `members` are the devices that operands belong to, one by one; empty: operands stay where they are.
   explicit Operands(std::vector<Device> members);
+  /// Keeps what the streams still use and their library would not keep for them.
   ~Operands();
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;

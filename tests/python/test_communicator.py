@@ -5,6 +5,7 @@ import socket
 import types
 import unittest
 import unittest.mock
+import weakref
 
 import arrays
 import tutti
@@ -112,6 +113,28 @@ class Operations(unittest.TestCase):
             with self.assertRaises(tutti.InvalidArgumentError):
                 self.communicator.all_reduce(inputs, out=inputs)
         self.assertEqual(lists(inputs), [[1, 2], [3, 4]])
+
+    def test_arrays_of_libraries_without_streams_live_until_calls_are_over(self):
+        target = tutti.zeros([4], device=0)
+        for call in (
+            self.communicator.all_reduce,
+            lambda given: self.communicator.broadcast(given[0], 0),
+            tutti.comm.reduce_add,
+            lambda given: target.copy_(given[0], non_blocking=True),
+        ):
+            given = [arrays.Array(tutti.ones([4], device=index)) for index in (0, 1)]
+            alive = weakref.ref(given[0])
+            for index in (0, 1):
+                tutti.synchronize(index)
+            tutti.virtual_devices.inject("kernel", "delay", device=0, delay_microseconds=100_000)
+            tutti.ones([4], device=0)  # takes so long, and what follows waits for it
+            call(given)
+            del given
+            self.assertIsNotNone(alive())
+            for index in (0, 1):
+                tutti.synchronize(index)
+            self.assertIsNone(alive())
+            tutti.virtual_devices.clear_faults()
 
     def test_streams(self):
         streams = [tutti.Stream(0), tutti.Stream(1)]

@@ -11,7 +11,6 @@ import unittest
 
 import tutti
 
-
 # faulthandler calls the handler that was there before it: the package's, which puts itself before that again.
 CHAIN = """
 import faulthandler, os, signal, tempfile, time
