@@ -10,6 +10,7 @@ in ascending order of ranks. Messages between the same two ranks match in order;
 """
 
 import contextlib
+import datetime
 import functools
 import os
 import queue
@@ -146,32 +147,43 @@ class _Work(c10d.Work):
 
 
 class _CudaWork(c10d.Work):
-    """A call on CUDA tensors: `wait` makes the current stream wait for it, not the host."""
+    """A call on CUDA tensors: `wait` makes the current stream wait for it, not the host.
 
-    def __init__(self, stream, results, is_barrier=False):
+    Once the communicator has ended, as when a rank is lost, `wait` raises the reason and the work counts as failed: its
+    results may be undefined. A work that the host has not waited for may be under way when that happens.
+    """
+
+    def __init__(self, backend, stream, results, is_barrier=False):
         super().__init__()
+        self._backend = backend
         self._stream = stream
         self._event = stream.record_event()
         self._results = results
         self._is_barrier = is_barrier
 
     def wait(self, timeout=None):
+        self._backend.check()
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._event)
         if self._is_barrier:
             current.synchronize()
+            self._backend.check()
         return True
 
     def synchronize(self):
         self.wait()
 
     def is_completed(self):
-        return self._event.query()
+        return self._event.query() or self.exception() is not None
 
     def is_success(self):
-        return True
+        return self.exception() is None
 
     def exception(self):
+        try:
+            self._backend.check()
+        except tutti.Error as error:
+            return error
         return None
 
     def result(self):
@@ -289,6 +301,7 @@ class TuttiBackend(_Base):
         self._batch = None
         self._coalesced = []  # works of collectives that were made together with messages of a batch
         self._unmoved = []
+        self._is_shut_down = False
         self._device = self._device_of_rank(rank) if device is None else device
         self.communicator = tutti.Communicator.from_store(
             store,
@@ -363,7 +376,7 @@ class TuttiBackend(_Base):
             call()
             for step in finish:
                 step()
-        return _CudaWork(stream, results)
+        return _CudaWork(self, stream, results)
 
     def _side(self, current):
         """A stream beside the caller's, so that its work goes on while ranks communicate."""
@@ -533,7 +546,7 @@ class TuttiBackend(_Base):
             self.move_messages()
             stream = self._side(torch.cuda.current_stream(self._device))
             self.communicator.barrier(streams=[stream])
-            return _CudaWork(stream, [], is_barrier=True)
+            return _CudaWork(self, stream, [], is_barrier=True)
         return self._run(self.communicator.barrier, [], [])
 
     def monitored_barrier(self, opts=None, wait_all_ranks=False):
@@ -605,7 +618,13 @@ class TuttiBackend(_Base):
     def abort(self):
         self.communicator.abort("the process group was aborted")
 
+    def check(self):
+        """Raises the error that has ended the communicator, if any but `shutdown`."""
+        if not self._is_shut_down:
+            self.communicator.check()
+
     def shutdown(self):
+        self._is_shut_down = True
         if self.communicator.is_running():
             self.move_messages()
         self.communicator.close()
@@ -632,6 +651,37 @@ if not _derives_backend:
 
 def _make(store, rank, size, timeout):
     return TuttiBackend(store, rank, size, timeout)
+
+
+def _default_backend():
+    group = dist.distributed_c10d._get_default_group()
+    if isinstance(group, TuttiBackend):
+        return group
+    device = torch.device("cuda" if tutti.backend() == "cuda" else "cpu")
+    return group._get_backend(device)
+
+
+def shrink(leaving=(), late="fail", timeout=None):
+    """Makes torch's default group anew, of the ranks that are left when some are lost or `leaving`.
+
+    All ranks that are left call it; arguments are those of `Communicator.shrink`. Ranks are numbered anew, in their old
+    order. Returns False to a rank that leaves, which has no default group then. All other groups are destroyed; models are
+    wrapped anew, as by `DistributedDataParallel(model.module)`, which gives all ranks the parameters of rank 0. The store
+    must still be there: torchrun's is.
+    """
+    old = _default_backend()
+    with contextlib.suppress(tutti.Error):  # of messages that no longer move
+        old.move_messages()
+    rest = old.communicator.shrink(list(leaving), late, timeout)
+    store, seconds = dist.PrefixStore("shrunk", old._store), old._patience
+    dist.destroy_process_group()
+    if rest is None:
+        return False
+    with rest:
+        rank, size = rest.rank, rest.rank_count
+        limit = datetime.timedelta(seconds=seconds)
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=size, timeout=limit)
+    return True
 
 
 def register():

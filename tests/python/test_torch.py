@@ -4,13 +4,16 @@
 import functools
 import inspect
 import os
+import types
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.parallel.comm
 import tutti
+import tutti.distributed
 import tutti.testing
 
 STEPS = 4
@@ -135,11 +138,15 @@ def failing_batch(rank, n):
             dist.isend(torch.eye(2).to_sparse(), (rank + 1) % n)
     except RuntimeError as error:
         failure = str(error)
+    else:
+        require(False, "the batch has not failed")
     dist.distributed_c10d._world.pg_coalesce_state.clear()  # where torch still looks for the rest of the batch
     try:
         abandoned.wait()
     except RuntimeError as error:
         require(str(error) == failure, "the failure of the batch")
+    else:
+        require(False, "a message of the failed batch has moved")
     messages_to_the_next(rank, n)
 
 
@@ -241,11 +248,20 @@ def train(rank, ranks):
 
 
 def train_until_lost(rank, ranks):
+    """Trains until a rank is lost, and then with the ranks that are left; returns the error and the final parameters."""
+    torch.set_num_threads(1)
+    tutti.testing.init_process_group()
+    model, error = nn.parallel.DistributedDataParallel(new_model()), "none"
     try:
-        in_group(train_ddp)(rank, ranks)
-    except Exception as error:
-        return str(error)
-    return "trained"
+        train_steps(model, rank, ranks)
+    except Exception as lost:
+        error = str(lost)
+        tutti.distributed.shrink()
+        require(dist.get_world_size() == ranks - 1, "the default group is that of the ranks that are left")
+        model = nn.parallel.DistributedDataParallel(model.module)
+        train_steps(model, dist.get_rank(), ranks - 1)
+    dist.destroy_process_group()
+    return error, bits_of(model.parameters())
 
 
 class Comm(unittest.TestCase):
@@ -302,6 +318,34 @@ class Comm(unittest.TestCase):
             self.assertEqual(tutti.tensor(resolved).tolist(), tensor.tolist())
 
 
+class Stream:
+    """A stand-in for a stream of torch, whose work is never done until the test says so."""
+
+    device = 0
+    is_done = False
+
+    def record_event(self):
+        return types.SimpleNamespace(query=lambda: self.is_done)
+
+    def wait_event(self, event):
+        pass
+
+
+class CudaWork(unittest.TestCase):
+    def test_shows_that_the_communicator_has_ended(self):
+        with tutti.Communicator.local([0]) as communicator, unittest.mock.patch("torch.cuda.current_stream") as current:
+            backend = types.SimpleNamespace(check=communicator.check)
+            current.return_value = Stream()
+            work = tutti.distributed._CudaWork(backend, Stream(), [])
+            self.assertTrue(work.wait())
+            self.assertEqual((work.is_completed(), work.is_success(), work.exception()), (False, True, None))
+            communicator.abort("rank 1 is lost")
+            with self.assertRaisesRegex(tutti.AbortedError, "rank 1 is lost"):
+                work.wait()
+            self.assertEqual((work.is_completed(), work.is_success()), (True, False))
+            self.assertIsInstance(work.exception(), tutti.AbortedError)
+
+
 class Backend(unittest.TestCase):
     def values(self, function, ranks=RANKS, **options):
         return [outcome.value for outcome in tutti.testing.run(function, ranks, **options)]
@@ -315,12 +359,14 @@ class Backend(unittest.TestCase):
         for seed in range(1, SEEDS + 1):
             self.assertEqual(self.values(train, seed=seed), [(expected, expected)] * RANKS, f"seed {seed}")
 
-    def test_survivors_name_the_lost_rank(self):
+    def test_survivors_name_the_lost_rank_and_go_on(self):
         for seed in range(1, SEEDS + 1):
-            outcomes = tutti.testing.run(train_until_lost, RANKS, kill={1: seed % STEPS}, seed=seed)
-            for outcome in outcomes:
-                if outcome.rank != 1:
-                    self.assertIn("rank 1", outcome.value, f"seed {seed}")
+            outcomes = tutti.testing.run(train_until_lost, RANKS, kill={1: seed % STEPS}, seed=seed, check=False)
+            survivors = [outcome for outcome in outcomes if outcome.rank != 1]
+            for outcome in survivors:
+                self.assertIsNone(outcome.error, outcome.traceback)
+                self.assertIn("rank 1", outcome.value[0], f"seed {seed}")
+                self.assertEqual(outcome.value[1], survivors[0].value[1], f"seed {seed}")
 
 
 if __name__ == "__main__":
