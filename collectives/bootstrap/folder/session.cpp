@@ -55,17 +55,12 @@ std::string folder_name(const tcp::Key& key) {
   return name;
 }
 
-/// The rank and the number in the name of a hello.
-struct Visitor {
-  int rank = 0;
-  std::string number;
-};
-
-std::optional<Visitor> visitor_of(std::string_view name) {
+/// Returns who has written a file of this name, if it is a hello.
+std::optional<Session::Visitor> visitor_of(std::string_view name) {
   constexpr std::string_view prefix = "hello-";
   if (!name.starts_with(prefix)) return std::nullopt;
   name.remove_prefix(prefix.size());
-  Visitor visitor;
+  Session::Visitor visitor;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), visitor.rank);
   if (error != std::errc() || end == name.data() + name.size() || *end != '-') return std::nullopt;
   visitor.number = std::string(end + 1, name.data() + name.size());
@@ -147,6 +142,7 @@ void Session::arrive(std::string_view number) const {
 }
 
 void Session::depart() const noexcept {
+  for (const std::string& name : refusals_) job_.remove(name);
   try {
     box_->remove(here_name(rank_));
     const std::vector<std::string> names = box_->names();
@@ -167,11 +163,15 @@ void Session::enter(const std::string& number) {
   key_ = tcp::digest_of(job_key_, {bytes_of("session"), bytes_of(number)});
 }
 
-void Session::clear() const noexcept {
+void Session::clear(const std::vector<std::string>& met) noexcept {
   job_.remove_parts();  // all that meet have met
   try {
+    for (const Visitor& visitor : invited_) {
+      if (std::ranges::find(met, visitor.number) == met.end())
+        refuse(visitor, fmt::format("rank {} is there already", visitor.rank));
+    }
     for (const std::string& name : job_.names()) {
-      if (is_of_meetings(name)) job_.remove(name);
+      if (is_of_meetings(name) && !refusals_.contains(name)) job_.remove(name);
     }
   } catch (const std::exception&) {
     // What stays does no harm: nobody answers to it.
@@ -189,7 +189,7 @@ void Session::host(std::chrono::milliseconds timeout) {
     unless_removed([&] { box_ = job_.inner(name_); });
     if (!box_) box_ = job_.inner(name_);
     arrive("");
-    await_all(timeout);
+    clear(await_all(timeout));
   } catch (const Error& error) {
     if (box_) {
       stop(error);
@@ -198,21 +198,22 @@ void Session::host(std::chrono::milliseconds timeout) {
     OwnSessions::get().drop(name_);
     throw;
   }
-  clear();
 }
 
-void Session::await_all(std::chrono::milliseconds timeout) {
+std::vector<std::string> Session::await_all(std::chrono::milliseconds timeout) {
   Wait wait(timeout);
-  for (std::vector<int> missing = missing_of(arrivals()); !missing.empty();
-       missing = missing_of(arrivals())) {
+  std::vector<std::string> numbers = arrivals();
+  for (std::vector<int> missing = missing_of(numbers); !missing.empty(); missing = missing_of(numbers)) {
     if (wait.is_over()) {
       fail(ErrorCode::timeout, fmt::format("{} of {} {} not arrived within {} ms", ranks_in_words(missing),
                                            size_, missing.size() == 1 ? "has" : "have", timeout.count()));
     }
     for (const std::string& name : job_.names()) answer(name);
     wait.pause();
+    numbers = arrivals();
   }
-  put("go", bytes_of(fmt::format("{}", fmt::join(arrivals(), " "))));
+  put("go", bytes_of(fmt::format("{}", fmt::join(numbers, " "))));
+  return numbers;
 }
 
 void Session::unless_removed(const std::function<void()>& work) {
@@ -224,7 +225,7 @@ void Session::unless_removed(const std::function<void()>& work) {
   }
 }
 
-void Session::answer(const std::string& hello) const {
+void Session::answer(const std::string& hello) {
   const std::optional<Visitor> visitor = visitor_of(hello);
   if (!visitor) return;
   const std::string end = fmt::format("-{}-{}", visitor->rank, visitor->number);
@@ -233,11 +234,19 @@ void Session::answer(const std::string& hello) const {
   if (!claim) return;  // of another secret
   int size = 0;
   if (claim->size() == sizeof(size)) std::memcpy(&size, claim->data(), sizeof(size));
-  if (size == size_ && visitor->rank > 0 && visitor->rank < size_)
-    return job_.put(job_key_, job_place, "welcome" + end, bytes_of(name_));
-  job_.put(job_key_, job_place, "refusal" + end,
-           bytes_of(fmt::format("rank {} was started as one of {}, and rank 0 as one of {}", visitor->rank,
-                                size, size_)));
+  if (size == size_ && visitor->rank > 0 && visitor->rank < size_) {
+    job_.put(job_key_, job_place, "welcome" + end, bytes_of(name_));
+    invited_.push_back(*visitor);
+  } else {
+    refuse(*visitor, fmt::format("rank {} was started as one of {}, and rank 0 as one of {}", visitor->rank,
+                                 size, size_));
+  }
+}
+
+void Session::refuse(const Visitor& visitor, const std::string& reason) {
+  const std::string name = fmt::format("refusal-{}-{}", visitor.rank, visitor.number);
+  job_.put(job_key_, job_place, name, bytes_of(reason));
+  refusals_.insert(name);
 }
 
 std::vector<std::string> Session::arrivals() const {

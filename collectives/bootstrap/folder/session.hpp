@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -55,6 +56,11 @@ class Session {
  public:
   /// Meets the other ranks. Throws what the constructor of `Exchange` does.
   [[nodiscard]] static std::shared_ptr<Session> meet(const Rendezvous& rendezvous);
+  /// Says hello to rank 0 under the number that it has drawn.
+  struct Visitor {
+    int rank = 0;
+    std::string number;
+  };
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();
@@ -89,10 +95,12 @@ class Session {
   /// Removes that, and the session with the last rank's.
   void depart() const noexcept;
   void host(std::chrono::milliseconds timeout);
-  void answer(const std::string& hello) const;
+  void answer(const std::string& hello);
+  void refuse(const Visitor& visitor, const std::string& reason);
   /// Returns the numbers of the ranks from 1 on; empty ones of those that are missing.
   [[nodiscard]] std::vector<std::string> arrivals() const;
-  void await_all(std::chrono::milliseconds timeout);
+  /// Returns the numbers of those with whom the session goes on.
+  [[nodiscard]] std::vector<std::string> await_all(std::chrono::milliseconds timeout);
   void visit(std::chrono::milliseconds timeout);
   /// Meets the others under a number. Returns false if rank 0 has been started anew meanwhile.
   [[nodiscard]] bool has_met_as(const std::string& number, Wait& wait);
@@ -105,8 +113,8 @@ class Session {
   void unless_removed(const std::function<void()>& work);
   /// Returns the numbers of all ranks that have met, or nothing if the session is gone.
   [[nodiscard]] std::optional<Bytes> wait_for_go(Wait& wait) const;
-  /// Removes what ranks have written to meet.
-  void clear() const noexcept;
+  /// Removes what ranks have written to meet, and refuses whoever was invited and is not among those who met.
+  void clear(const std::vector<std::string>& met) noexcept;
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const;
 
   Box shared_;
@@ -117,6 +125,8 @@ class Session {
   int size_;
   std::string name_;  ///< of the session's folder
   tcp::Key key_{};
+  std::vector<Visitor> invited_;    ///< by rank 0
+  std::set<std::string> refusals_;  ///< names of files by rank 0, which those who are refused remove
   std::optional<Box> box_;
   bool has_met_ = false;
 };
