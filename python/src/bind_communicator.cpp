@@ -151,6 +151,7 @@ void bind_derived(CommunicatorClass& communicators) {
           nb::arg("calls"), nb::keep_alive<0, 1>(),
           "Binds the calls that `calls()` makes, once, so that they can be launched many times.")
       .def("split", &split, nb::arg("color").none(), nb::arg("key") = 0,
+           nb::sig("def split(self, color: int | None, key: int = 0) -> Communicator | None"),
            "A communicator of the ranks with the same color, in order of key; None for those without a "
            "color.");
 }
@@ -161,6 +162,9 @@ void bind_changes(CommunicatorClass& communicators) {
       .def(
           "shrink", &shrink, nb::arg("leaving") = std::vector<int>{}, nb::arg("late") = "fail",
           nb::arg("timeout") = nb::none(),
+          nb::sig("def shrink(self, leaving: list[int] = [], late: str = 'fail', timeout: float | None = "
+                  "None) -> "
+                  "Communicator | None"),
           "A communicator of the ranks that are left, in their old order, after the end of this one or to go "
           "on without the ranks `leaving`, which get None. All ranks that are left call it. `late` says "
           "whether ranks that do not come within `timeout` seconds, this communicator's unless given, fail "
@@ -176,6 +180,9 @@ void bind_changes(CommunicatorClass& communicators) {
            "PeerUnavailableError if a rank is lost: shrink first, or replace it.")
       .def("replace", &replace, nb::arg("meeting_point"), nb::arg("leaving") = std::vector<int>{},
            nb::arg("late") = "fail", nb::arg("timeout") = nb::none(),
+           nb::sig(
+               "def replace(self, meeting_point: MeetingPoint, leaving: list[int] = [], late: str = 'fail', "
+               "timeout: float | None = None) -> Communicator | None"),
            "A communicator of as many ranks: processes that call `Communicator.join` take the numbers of the "
            "ranks that are lost or `leaving`, and the others keep theirs. All ranks that are left call it. "
            "Arguments are those of `shrink` and `grow`. Raises what these raise; TimeoutError if too few "
