@@ -36,6 +36,41 @@ with tempfile.TemporaryFile() as log:
 """
 
 
+# A forked child may have devices and ranks of its own, but has none of its parent's threads.
+CHILD = """
+import os, signal, sys, threading, time
+import tutti
+
+class Store(dict):
+    set, get = dict.__setitem__, dict.__getitem__
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+def rank(number):
+    ranks[number] = tutti.Communicator.from_store(store, number, 2, devices=[number], patience=30)
+
+tutti.virtual_devices.start(devices=2)
+with tutti.Communicator.local([0]) as communicator:
+    communicator.barrier()
+if os.fork() != 0:
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+tutti.virtual_devices.start(devices=2)
+store, ranks = Store(), {}
+other = threading.Thread(target=rank, args=(1,))
+other.start()
+rank(0)
+other.join()
+begin = time.monotonic()
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    ranks[0].split(0)  # which the other rank does not call
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - begin < 20, ranks[0].is_running(), flush=True)
+os._exit(0)
+"""
+
+
 class Stopped(Exception):
     pass
 
@@ -73,10 +108,16 @@ class Handlers(unittest.TestCase):
         tutti.synchronize(1)
         self.assertEqual(waits, [False])  # device 1 was not done yet
 
-    def test_handlers_of_other_libraries_may_call_the_one_before(self):
-        command = [sys.executable, "-c", CHAIN]
+    def expect_output(self, program, output):
+        command = [sys.executable, "-c", program]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual((ended.returncode, ended.stdout), (0, "interrupted True\n" * 3), ended.stderr)
+        self.assertEqual((ended.returncode, ended.stdout), (0, output), ended.stderr)
+
+    def test_handlers_of_other_libraries_may_call_the_one_before(self):
+        self.expect_output(CHAIN, "interrupted True\n" * 3)
+
+    def test_ctrl_c_ends_calls_of_a_forked_child(self):
+        self.expect_output(CHILD, "interrupted True False\n")
 
     def test_an_exception_ends_waits_within_waits(self):
         def stop(*_):
