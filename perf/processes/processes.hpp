@@ -8,11 +8,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tutti::perf {
@@ -67,6 +69,21 @@ class Processes {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+/// Gathers every rank's values, in order of ranks, on all of them. All ranks have the same count. Collective.
+template <class Value>
+[[nodiscard]] std::vector<std::vector<Value>> gather_values(std::span<const Value> mine,
+                                                            Processes& processes) {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  std::string bytes(mine.size_bytes(), '\0');
+  std::memcpy(bytes.data(), mine.data(), bytes.size());
+  std::vector<std::vector<Value>> by_rank;
+  for (const std::string& other : processes.gather(bytes)) {
+    std::vector<Value>& values = by_rank.emplace_back(mine.size());
+    std::memcpy(values.data(), other.data(), bytes.size());
+  }
+  return by_rank;
+}
 
 /// Of one process that was started alone.
 [[nodiscard]] std::unique_ptr<Processes> make_single_process();

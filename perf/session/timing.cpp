@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -23,35 +22,30 @@ constexpr int default_repetitions = 5;
 constexpr int most_iterations = 200;
 constexpr int most_latencies = 200;
 
-double microseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-/// Launches `count` times and waits, having started in step with all ranks: this one's microseconds.
-double run_batch(const Launcher& launcher, std::size_t count, Processes& processes) {
+/// Calls `launch`, having started in step with all ranks, and waits: this one's microseconds.
+template <class Launch>
+double run_timed(const Launcher& launcher, Processes& processes, const Launch& launch) {
   check_interrupt();
   processes.barrier();
   const Clock::time_point start = Clock::now();
-  for (std::size_t index = 0; index < count; ++index) {
-    if (launcher.interruptible) check_interrupt();
-    launcher.launch(index);
-  }
+  launch();
   launcher.synchronize();
-  return microseconds_since(start);
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+double run_batch(const Launcher& launcher, std::size_t count, Processes& processes) {
+  return run_timed(launcher, processes, [&] {
+    for (std::size_t index = 0; index < count; ++index) {
+      if (launcher.interruptible) check_interrupt();
+      launcher.launch(index);
+    }
+  });
 }
 
 /// A single operation.
 double run_one(const Launcher& launcher, std::size_t index, Processes& processes) {
-  check_interrupt();
-  processes.barrier();
-  const Clock::time_point start = Clock::now();
-  if (launcher.launch_one) {
-    launcher.launch_one();
-  } else {
-    launcher.launch(index);
-  }
-  launcher.synchronize();
-  return microseconds_since(start);
+  return run_timed(launcher, processes,
+                   [&] { launcher.launch_one ? launcher.launch_one() : launcher.launch(index); });
 }
 
 double slowest(double microseconds, Processes& processes) {
@@ -126,17 +120,6 @@ std::string_view name_of(OverRanks how) noexcept {
   return "unknown";
 }
 
-std::vector<std::vector<double>> gather_numbers(std::span<const double> mine, Processes& processes) {
-  std::string bytes(mine.size_bytes(), '\0');
-  std::memcpy(bytes.data(), mine.data(), bytes.size());
-  std::vector<std::vector<double>> by_rank;
-  for (const std::string& other : processes.gather(bytes)) {
-    std::vector<double>& numbers = by_rank.emplace_back(mine.size());
-    std::memcpy(numbers.data(), other.data(), bytes.size());
-  }
-  return by_rank;
-}
-
 std::vector<double> combine(const std::vector<std::vector<double>>& by_rank, OverRanks how) {
   std::vector<double> result;
   for (std::size_t column = 0; column < by_rank.front().size(); ++column) {
@@ -175,7 +158,7 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     batches.push_back(run_batch(launcher, launches, processes) / static_cast<double>(timing.iterations));
   }
-  const std::vector<std::vector<double>> batches_of_ranks = gather_numbers(batches, processes);
+  const std::vector<std::vector<double>> batches_of_ranks = gather_values<double>(batches, processes);
   timing.back_to_back = summarize(combine(batches_of_ranks, plan.over_ranks));
   timing.back_to_back_of_ranks = medians_of(batches_of_ranks);
 
@@ -186,7 +169,7 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   for (int sample = 0; sample < samples; ++sample) {
     latencies.push_back(run_one(launcher, static_cast<std::size_t>(sample), processes));
   }
-  timing.latencies = combine(gather_numbers(latencies, processes), plan.over_ranks);
+  timing.latencies = combine(gather_values<double>(latencies, processes), plan.over_ranks);
   timing.latency = summarize({timing.latencies.begin() + plan.skipped, timing.latencies.end()});
   return timing;
 }

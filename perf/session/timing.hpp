@@ -37,10 +37,6 @@ enum class OverRanks : std::uint8_t { rank0, average, minimum, maximum };
 /// Returns the name in options and files.
 [[nodiscard]] std::string_view name_of(OverRanks how) noexcept;
 
-/// Every rank's numbers, in order of ranks, on all of them. All ranks have the same count. Collective.
-[[nodiscard]] std::vector<std::vector<double>> gather_numbers(std::span<const double> mine,
-                                                              Processes& processes);
-
 /// One number of each column of `by_rank`, whose rows are equally long.
 [[nodiscard]] std::vector<double> combine(const std::vector<std::vector<double>>& by_rank, OverRanks how);
 
