@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/operations/operation.hpp"
 
+#include "perf/operations/found_in.hpp"
 #include "perf/operations/sizes.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
@@ -35,10 +36,7 @@ std::string core_of(std::string_view name) {
   return core;
 }
 
-struct Alias {
-  std::string_view core;
-  std::string_view name;
-};
+using Alias = std::pair<std::string_view, std::string_view>;
 /// What other libraries call the operations; by what these reduce, `-o` says.
 constexpr std::array aliases{Alias{"bcast", "broadcast"},
                              Alias{"reduce", "reduce_add"},
@@ -172,8 +170,8 @@ const Operation& copy_operation() {
 
 const Operation* find_operation(std::string_view name, Mode mode) {
   const std::string core = core_of(name);
-  const auto* const alias = std::ranges::find(aliases, core, &Alias::core);
-  const std::string wanted = alias != aliases.end() ? core_of(alias->name) : core;
+  const std::optional<std::string_view> alias = found_in(aliases, core);
+  const std::string wanted = alias ? core_of(*alias) : core;
   for (const Operation* operation : collective_operations(mode)) {
     if (core_of(operation->name()) == wanted) return operation;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/operations/tensor_lists.hpp"
 
+#include "perf/operations/found_in.hpp"
 #include "perf/operations/sizes.hpp"
 #include "perf/processes/failure.hpp"
 #include "perf/report/files.hpp"
@@ -13,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include <fmt/format.h>
@@ -20,12 +22,8 @@
 namespace tutti::perf {
 namespace {
 
-struct TypeAlias {
-  std::string_view text;
-  DType dtype;
-};
 /// Names that the library itself does not take.
-constexpr TypeAlias type_aliases[] = {
+constexpr std::pair<std::string_view, DType> type_aliases[] = {
     {"fp16", DType::float16},         {"fp32", DType::float32},         {"fp64", DType::float64},
     {"bfloat", DType::bfloat16},      {"single", DType::float32},       {"char", DType::int8},
     {"byte", DType::uint8},           {"short", DType::int16},          {"long", DType::int64},
@@ -35,8 +33,7 @@ constexpr TypeAlias type_aliases[] = {
 };
 
 std::optional<DType> known(const std::string& text) {
-  const auto* const alias = std::ranges::find(type_aliases, text, &TypeAlias::text);
-  if (alias != std::ranges::end(type_aliases)) return alias->dtype;
+  if (const std::optional<DType> alias = found_in(type_aliases, text)) return alias;
   try {
     return parse_dtype(text);
   } catch (const Error&) {

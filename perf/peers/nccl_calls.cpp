@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/peers/nccl_calls.hpp"
 
+#include "perf/operations/found_in.hpp"
 #include "perf/operations/reductions.hpp"
 #include "tutti/error.hpp"
 #include "tutti/float_types.hpp"
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,55 +21,19 @@ struct SummedType {
   ncclDataType_t type;
   std::size_t per_element;
 };
-/// Nothing where it sums no such elements.
-std::optional<SummedType> summed_type(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return SummedType{ncclFloat16, 1};
-    case DType::bfloat16:
-      return SummedType{ncclBfloat16, 1};
-    case DType::float32:
-      return SummedType{ncclFloat32, 1};
-    case DType::float64:
-      return SummedType{ncclFloat64, 1};
-    case DType::int8:
-      return SummedType{ncclInt8, 1};
-    case DType::uint8:
-      return SummedType{ncclUint8, 1};
-    case DType::int32:
-      return SummedType{ncclInt32, 1};
-    case DType::uint32:
-      return SummedType{ncclUint32, 1};
-    case DType::int64:
-      return SummedType{ncclInt64, 1};
-    case DType::uint64:
-      return SummedType{ncclUint64, 1};
-    case DType::complex64:
-      return SummedType{ncclFloat32, 2};
-    case DType::complex128:
-      return SummedType{ncclFloat64, 2};
-    default:
-      return std::nullopt;
-  }
-}
-
-/// Nothing where NCCL has none, or one that is made for each communicator.
-std::optional<ncclRedOp_t> own_operation_of(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::sum:
-      return ncclSum;
-    case ReduceKind::avg:
-      return ncclAvg;
-    case ReduceKind::min:
-      return ncclMin;
-    case ReduceKind::max:
-      return ncclMax;
-    case ReduceKind::prod:
-      return ncclProd;
-    default:
-      return std::nullopt;
-  }
-}
+constexpr std::pair<DType, SummedType> summed_types[] = {
+    {DType::float16, {ncclFloat16, 1}},   {DType::bfloat16, {ncclBfloat16, 1}},
+    {DType::float32, {ncclFloat32, 1}},   {DType::float64, {ncclFloat64, 1}},
+    {DType::int8, {ncclInt8, 1}},         {DType::uint8, {ncclUint8, 1}},
+    {DType::int32, {ncclInt32, 1}},       {DType::uint32, {ncclUint32, 1}},
+    {DType::int64, {ncclInt64, 1}},       {DType::uint64, {ncclUint64, 1}},
+    {DType::complex64, {ncclFloat32, 2}}, {DType::complex128, {ncclFloat64, 2}}};
+/// Those that are not made for each communicator.
+constexpr std::pair<ReduceKind, ncclRedOp_t> operations[] = {{ReduceKind::sum, ncclSum},
+                                                             {ReduceKind::avg, ncclAvg},
+                                                             {ReduceKind::min, ncclMin},
+                                                             {ReduceKind::max, ncclMax},
+                                                             {ReduceKind::prod, ncclProd}};
 
 /// What inputs are multiplied with, as one of their elements.
 std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
@@ -96,7 +62,7 @@ std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
 /// A tensor as NCCL sums it.
 struct Summand {
   explicit Summand(const Tensor& tensor) : data(tensor.data()) {
-    const SummedType summed = summed_type(tensor.dtype()).value();
+    const SummedType summed = found_in(summed_types, tensor.dtype()).value();
     type = summed.type;
     count = static_cast<std::size_t>(tensor.numel()) * summed.per_element;
   }
@@ -110,6 +76,23 @@ std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
 }
 
+/// Calls `visit(place, bytes, member)` for every member's part of a tensor that is cut into so many bytes.
+template <class Visit>
+void for_each_part(const Tensor& whole, const std::vector<std::size_t>& bytes, const Visit& visit) {
+  std::byte* place = bytes_of(whole);
+  for (std::size_t member = 0; member < bytes.size(); ++member) {
+    visit(place, bytes[member], static_cast<int>(member));
+    place += bytes[member];
+  }
+}
+
+/// Returns the bytes of parts of so many elements.
+std::vector<std::size_t> bytes_of_parts(const std::vector<std::int64_t>& sizes, DType dtype) {
+  std::vector<std::size_t> bytes;
+  for (const std::int64_t size : sizes) bytes.push_back(static_cast<std::size_t>(size) * size_of(dtype));
+  return bytes;
+}
+
 }  // namespace
 
 std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
@@ -120,13 +103,13 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
     return "NCCL exchanges nothing in place";
   if (!operation.sums()) return "";
   const bool multiplies = call.reduce_kind == ReduceKind::premul_sum;
-  if (!multiplies && !own_operation_of(call.reduce_kind))
+  if (!multiplies && !found_in(operations, call.reduce_kind))
     return fmt::format("NCCL has no {}", name_of_reduction(call.reduce_kind));
   const bool is_plain_sum =
       multiplies || call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
   for (const Buffer& input : call.input_buffers) {  // every rank has one
     const DType dtype = input.tensor.dtype();
-    const std::optional<SummedType> type = summed_type(dtype);
+    const std::optional<SummedType> type = found_in(summed_types, dtype);
     if (!type || (type->per_element != 1 && !is_plain_sum))
       return fmt::format("NCCL has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
   }
@@ -157,7 +140,7 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) {
 }
 
 ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type) {
-  if (kind != ReduceKind::premul_sum) return own_operation_of(kind).value();
+  if (kind != ReduceKind::premul_sum) return found_in(operations, kind).value();
   return communicators_.premultiplied_sum(local, type, factor_of(type));
 }
 
@@ -247,67 +230,53 @@ void NcclCalls::pass_on(const Part& part) const {
 
 void NcclCalls::send_parts(const Tensor& whole, const std::vector<std::size_t>& bytes,
                            std::size_t local) const {
-  const std::byte* place = bytes_of(whole);
-  for (std::size_t member = 0; member < bytes.size(); ++member) {
-    send(place, bytes[member], local, static_cast<int>(member));
-    place += bytes[member];
-  }
+  for_each_part(whole, bytes,
+                [&](std::byte* place, std::size_t part, int member) { send(place, part, local, member); });
 }
 
 void NcclCalls::receive_parts(const Tensor& whole, const std::vector<std::size_t>& bytes,
                               std::size_t local) const {
-  std::byte* place = bytes_of(whole);
-  for (std::size_t member = 0; member < bytes.size(); ++member) {
-    receive(place, bytes[member], local, static_cast<int>(member));
-    place += bytes[member];
-  }
+  for_each_part(whole, bytes,
+                [&](std::byte* place, std::size_t part, int member) { receive(place, part, local, member); });
 }
 
 void NcclCalls::exchange(const Part& part) const {
   const Tensor& input = part.each(part.call.inputs);
   const auto members = static_cast<std::size_t>(members_.count);
-  const auto bytes_of_parts = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
-    std::vector<std::size_t> bytes(members, input.nbytes() / members);
-    for (std::size_t member = 0; member < members && !sizes.empty(); ++member)
-      bytes[member] = static_cast<std::size_t>(sizes[part.local][member]) * size_of(input.dtype());
-    return bytes;
+  const auto bytes_of_side = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
+    return sizes.empty() ? std::vector<std::size_t>(members, input.nbytes() / members)
+                         : bytes_of_parts(sizes[part.local], input.dtype());
   };
-  send_parts(input, bytes_of_parts(part.call.input_sizes), part.local);
-  receive_parts(part.each(part.call.outputs), bytes_of_parts(part.call.out_sizes), part.local);
+  send_parts(input, bytes_of_side(part.call.input_sizes), part.local);
+  receive_parts(part.each(part.call.outputs), bytes_of_side(part.call.out_sizes), part.local);
 }
 
 void NcclCalls::gather_unequal(const Part& part) const {
   const Tensor& input = part.each(part.call.inputs);
-  std::byte* place = bytes_of(part.each(part.call.outputs));
-  for (int member = 0; member < members_.count; ++member) {
-    const std::size_t bytes =
-        static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]) * size_of(input.dtype());
+  const auto gather_part = [&](std::byte* place, std::size_t bytes, int member) {
+    if (bytes == 0) return;
     const bool is_own = members_.number_of(part.local) == member;
-    if (bytes != 0) {
-      check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
-                            communicators_[part.local], stream(part.local)),
-            "ncclBroadcast");
-    }
-    place += bytes;
-  }
+    check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
+                          communicators_[part.local], stream(part.local)),
+          "ncclBroadcast");
+  };
+  for_each_part(part.each(part.call.outputs), bytes_of_parts(part.call.sizes, input.dtype()), gather_part);
 }
 
 void NcclCalls::reduce_unequal(const Part& part) {
   const Tensor& input = part.each(part.call.inputs);
   const Tensor& out = part.each(part.call.outputs);
-  const SummedType summed = summed_type(input.dtype()).value();
+  const SummedType summed = found_in(summed_types, input.dtype()).value();
   const ncclRedOp_t operation = operation_of(part.call.reduce_kind, part.local, summed.type);
-  const std::byte* place = bytes_of(input);
-  for (int member = 0; member < members_.count; ++member) {
-    const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
+  const auto reduce_part = [&](std::byte* place, std::size_t bytes, int member) {
+    if (bytes == 0) return;
     const bool is_own = members_.number_of(part.local) == member;
-    if (elements != 0) {
-      check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
-                         operation, member, communicators_[part.local], stream(part.local)),
-            "ncclReduce");
-    }
-    place += elements * size_of(input.dtype());
-  }
+    check(nccl_.reduce(place, is_own ? out.data() : nullptr,
+                       bytes / size_of(input.dtype()) * summed.per_element, summed.type, operation, member,
+                       communicators_[part.local], stream(part.local)),
+          "ncclReduce");
+  };
+  for_each_part(input, bytes_of_parts(part.call.sizes, input.dtype()), reduce_part);
 }
 
 void NcclCalls::scatter(const Part& part, bool is_root) const {

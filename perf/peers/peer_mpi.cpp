@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "perf/operations/found_in.hpp"
 #include "perf/operations/reductions.hpp"
 #include "perf/peers/peer.hpp"
 #include "perf/processes/failure.hpp"
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -35,64 +37,38 @@ MPI_Datatype moved_type(DType dtype) {
   }
 }
 
-/// The type MPI sums; MPI_DATATYPE_NULL where it has none.
-MPI_Datatype summable_type(DType dtype) {
-  switch (dtype) {
-    case DType::boolean:
-      return MPI_C_BOOL;
-    case DType::int8:
-      return MPI_INT8_T;
-    case DType::uint8:
-      return MPI_UINT8_T;
-    case DType::int16:
-      return MPI_INT16_T;
-    case DType::uint16:
-      return MPI_UINT16_T;
-    case DType::int32:
-      return MPI_INT32_T;
-    case DType::uint32:
-      return MPI_UINT32_T;
-    case DType::int64:
-      return MPI_INT64_T;
-    case DType::uint64:
-      return MPI_UINT64_T;
-    case DType::float32:
-      return MPI_FLOAT;
-    case DType::float64:
-      return MPI_DOUBLE;
-    case DType::complex64:
-      return MPI_C_FLOAT_COMPLEX;
-    case DType::complex128:
-      return MPI_C_DOUBLE_COMPLEX;
-    default:
-      return MPI_DATATYPE_NULL;
-  }
-}
+/// The types that MPI sums.
+const std::pair<DType, MPI_Datatype> summed_types[] = {{DType::boolean, MPI_C_BOOL},
+                                                       {DType::int8, MPI_INT8_T},
+                                                       {DType::uint8, MPI_UINT8_T},
+                                                       {DType::int16, MPI_INT16_T},
+                                                       {DType::uint16, MPI_UINT16_T},
+                                                       {DType::int32, MPI_INT32_T},
+                                                       {DType::uint32, MPI_UINT32_T},
+                                                       {DType::int64, MPI_INT64_T},
+                                                       {DType::uint64, MPI_UINT64_T},
+                                                       {DType::float32, MPI_FLOAT},
+                                                       {DType::float64, MPI_DOUBLE},
+                                                       {DType::complex64, MPI_C_FLOAT_COMPLEX},
+                                                       {DType::complex128, MPI_C_DOUBLE_COMPLEX}};
+/// What MPI calls the reductions that it has, of numbers and of bool: there, sums and maxima are logical or,
+/// products and minima logical and.
+struct Operations {
+  MPI_Op of_numbers;
+  MPI_Op of_bool;
+};
+const std::pair<ReduceKind, Operations> operations[] = {
+    {ReduceKind::sum, {MPI_SUM, MPI_LOR}},    {ReduceKind::min, {MPI_MIN, MPI_LAND}},
+    {ReduceKind::max, {MPI_MAX, MPI_LOR}},    {ReduceKind::prod, {MPI_PROD, MPI_LAND}},
+    {ReduceKind::band, {MPI_BAND, MPI_LAND}}, {ReduceKind::bor, {MPI_BOR, MPI_LOR}},
+    {ReduceKind::bxor, {MPI_BXOR, MPI_LXOR}}};
 
-/// MPI_OP_NULL where it has none. Of bool, sums and maxima are logical or, products and minima logical and.
+MPI_Datatype summed_type(DType dtype) {
+  return found_in(summed_types, dtype).value();
+}
 MPI_Op operation_of(DType dtype, ReduceKind kind) {
-  const bool is_bool = dtype == DType::boolean;
-  switch (kind) {
-    case ReduceKind::sum:
-      return is_bool ? MPI_LOR : MPI_SUM;
-    case ReduceKind::min:
-      return is_bool ? MPI_LAND : MPI_MIN;
-    case ReduceKind::max:
-      return is_bool ? MPI_LOR : MPI_MAX;
-    case ReduceKind::prod:
-      return is_bool ? MPI_LAND : MPI_PROD;
-    case ReduceKind::band:
-      return is_bool ? MPI_LAND : MPI_BAND;
-    case ReduceKind::bor:
-      return is_bool ? MPI_LOR : MPI_BOR;
-    case ReduceKind::bxor:
-      return is_bool ? MPI_LXOR : MPI_BXOR;
-    case ReduceKind::avg:
-    case ReduceKind::premul_sum:
-    case ReduceKind::compiled:
-      break;
-  }
-  return MPI_OP_NULL;
+  const Operations named = found_in(operations, kind).value();
+  return dtype == DType::boolean ? named.of_bool : named.of_numbers;
 }
 
 int count_of(const Tensor& tensor) {
@@ -170,11 +146,11 @@ class MpiPeer final : public Peer {
     if (call.count != 0 && !call.input_sizes.empty() && call.inputs[0][0].data() == call.outputs[0][0].data())
       return "MPI exchanges in place only if each member sends and receives equal parts";
     if (!operation.sums()) return "";
-    if (operation_of(DType::uint8, call.reduce_kind) == MPI_OP_NULL)
+    if (!found_in(operations, call.reduce_kind))
       return fmt::format("MPI has no {}", name_of_reduction(call.reduce_kind));
     for (const Buffer& input : call.input_buffers) {
       const DType dtype = input.tensor.dtype();
-      if (summable_type(dtype) == MPI_DATATYPE_NULL)
+      if (!found_in(summed_types, dtype))
         return fmt::format("MPI has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
     }
     return "";
@@ -209,7 +185,7 @@ class MpiPeer final : public Peer {
         if (input.numel() == 0) return;
         void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
         require(MPI_Reduce(unless_in_place(input.data(), output), output, count_of(input),
-                           summable_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind),
+                           summed_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind),
                            call.root, comm_),
                 "MPI_Reduce");
         return;
@@ -220,7 +196,7 @@ class MpiPeer final : public Peer {
         void* const output = call.outputs[0][tensor].data();
         require(
             MPI_Allreduce(unless_in_place(input.data(), output), output, count_of(input),
-                          summable_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind), comm_),
+                          summed_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind), comm_),
             "MPI_Allreduce");
         return;
       }
@@ -253,7 +229,7 @@ class MpiPeer final : public Peer {
     const bool is_in_place = part.data() == place_of_own(call, whole, part);
     const void* const source = is_in_place ? MPI_IN_PLACE : whole.data();
     void* const target = is_in_place ? whole.data() : part.data();
-    const MPI_Datatype type = summable_type(part.dtype());
+    const MPI_Datatype type = summed_type(part.dtype());
     const MPI_Op operation = operation_of(part.dtype(), call.reduce_kind);
     if (call.sizes.empty()) {
       require(MPI_Reduce_scatter_block(source, target, count_of(part), type, operation, comm_),
