@@ -137,15 +137,20 @@ TEST(Stream, RunsIndependentlyOfOthers) {
   EXPECT_FALSE(held.query());
 }
 
-TEST(Stream, WaitsForAnother) {
+/// Checks that a stream of device `later_device` waits for one of device 0.
+void expect_wait_for_another(int later_device) {
   const Stream earlier(0);
-  const Stream later(0);
+  const Stream later(later_device);
   StreamGate gate(earlier);
   later.wait_stream(earlier);
   const StreamFlag done(later);
   EXPECT_TRUE(done.stays_unset());
   gate.open();
   EXPECT_TRUE(done.becomes_set());
+}
+
+TEST(Stream, WaitsForAnother) {
+  expect_wait_for_another(0);
 }
 
 TEST(Stream, DoesNotWaitForWorkQueuedAfterTheWait) {
@@ -378,14 +383,7 @@ TEST_F(StreamsOfTwoDevices, AreSwitchedByAGuardTogetherWithTheDevice) {
 }
 
 TEST_F(StreamsOfTwoDevices, WaitForEachOther) {
-  const Stream earlier(0);
-  const Stream later(1);
-  StreamGate gate(earlier);
-  later.wait_stream(earlier);
-  const StreamFlag done(later);
-  EXPECT_TRUE(done.stays_unset());
-  gate.open();
-  EXPECT_TRUE(done.becomes_set());
+  expect_wait_for_another(1);
 }
 
 }  // namespace
