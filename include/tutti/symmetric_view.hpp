@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tutti/detail/host_device.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define TUTTI_HOST_DEVICE __host__ __device__
-#else
-#define TUTTI_HOST_DEVICE
-#endif
-
-/// The view of symmetric memory that kernels get as an argument. Includes nothing of the library.
+/// The view of symmetric memory that kernels get as an argument. Includes nothing else of the library.
 namespace tutti {
 
 /// Says how a wait in a kernel has ended.
