@@ -14,6 +14,7 @@
 #include <malloc.h>
 
 /// Where there is a sanitizer, it has the heap.
+// NOLINTNEXTLINE(readability-identifier-naming): the sanitizers have named it
 extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace tutti::test {
