@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include <dlfcn.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace {
@@ -33,13 +33,16 @@ bool has_space(int file, off_t begin, std::size_t bytes) {
 
 }  // namespace
 
-// They take the place of the system library's functions, in the whole process.
+// They take the place of the system library's functions, or the sanitizer's, in the whole process, and call
+// them.
 extern "C" ssize_t write(int file, const void* data, std::size_t bytes) {
+  static const auto next = reinterpret_cast<decltype(&write)>(dlsym(RTLD_NEXT, "write"));
   if (space_left.load() != unlimited && !has_space(file, lseek(file, 0, SEEK_CUR), bytes)) return -1;
-  return syscall(SYS_write, file, data, bytes);
+  return next(file, data, bytes);
 }
 extern "C" ssize_t pwrite(int file, const void* data, std::size_t bytes, off_t place) {
-  return has_space(file, place, bytes) ? syscall(SYS_pwrite64, file, data, bytes, place) : -1;
+  static const auto next = reinterpret_cast<decltype(&pwrite)>(dlsym(RTLD_NEXT, "pwrite"));
+  return has_space(file, place, bytes) ? next(file, data, bytes, place) : -1;
 }
 extern "C" ssize_t pwrite64(int file, const void* data, std::size_t bytes, off64_t place) {
   return pwrite(file, data, bytes, place);
