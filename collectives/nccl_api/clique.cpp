@@ -5,6 +5,8 @@
 #include "collectives/nccl_api/base/settings.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/issue.hpp"
+#include "collectives/nccl_api/meeting/meeting.hpp"
+#include "collectives/nccl_api/meeting/meeting_host.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,6 +32,10 @@ Clique::Clique(Communicator communicator)
       first_rank_(communicator_.first_member()),
       ranks_(communicator_.member_count()),
       collectives_(devices_.size()) {}
+
+Clique::~Clique() {
+  if (growth_) call_off(*growth_);
+}
 
 void Clique::carry_out(const Call& call) {
   const Caller caller(*this);
@@ -170,67 +176,27 @@ int Clique::missing_rank(std::span<Batch> batches) const {
   return first_rank_ + static_cast<int>(empty == collectives_.end() ? 0 : empty - collectives_.begin());
 }
 
-std::vector<Splitting> Clique::all_parts() const {
-  std::vector<Splitting> all;
-  for (const Parts* const parts : parts_)
-    all.insert(all.end(), parts->splittings.begin(), parts->splittings.end());
-  std::ranges::stable_sort(all, {}, [](const Splitting& one) { return one.comm->rank; });
-  return all;
-}
-
-void Clique::require_different_parts(const Parts& latest) {
-  const std::vector<Splitting> all = all_parts();
-  const auto twice = std::ranges::adjacent_find(all, {}, [](const Splitting& one) { return one.comm->rank; });
-  if (twice == all.end()) return;
-  std::erase(parts_, &latest);
-  throw Refusal{ncclInvalidUsage,
-                fmt::format("ncclCommSplit: rank {} is split a second time before the first split has been "
-                            "made, expected one split of a communicator at a time",
-                            twice->comm->rank)};
-}
-
-void Clique::issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work) {
-  const std::vector<Splitting> all = all_parts();
-  is_splitting_ = true;
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    work(all);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  is_splitting_ = false;
-  for (Parts* const parts : std::exchange(parts_, {})) {
-    parts->error = error;
-    parts->is_done = true;
-  }
-  changed_.notify_all();
-}
-
 void Clique::split(std::vector<Splitting> own, const std::function<void(std::vector<Splitting>)>& work) {
   const Caller caller(*this);
-  const auto deadline = std::chrono::steady_clock::now() + Settings::get().patience;
-  Parts parts{.splittings = std::move(own)};
   Lock lock(mutex_);
-  parts_.push_back(&parts);
-  require_different_parts(parts);
-  if (static_cast<int>(all_parts().size()) == size()) issue_split(lock, work);
-  while (!parts.is_done) {
-    changed_.wait_for(lock, std::chrono::milliseconds(100));
-    if (parts.is_done || is_splitting_) continue;
-    const bool is_running = communicator_.is_running();
-    if (is_running && std::chrono::steady_clock::now() < deadline) continue;
-    const std::string sentence = fmt::format(
-        "ncclCommSplit: {} of {} ranks of this process are split, expected all of them in one "
-        "group or in several threads, which split communicators in the same order",
-        all_parts().size(), size());
-    std::erase(parts_, &parts);
-    if (!is_running) communicator_.check();
-    communicator_.abort(sentence);
-    throw Refusal{ncclTimeout, sentence};
-  }
-  if (parts.error) std::rethrow_exception(parts.error);
+  splits_.carry_out(lock, communicator_, size(), std::move(own), work);
+}
+
+void Clique::grow(std::vector<Growing> own, const std::function<void(std::vector<Growing>)>& work) {
+  const Caller caller(*this);
+  Lock lock(mutex_);
+  growths_.carry_out(lock, communicator_, size(), std::move(own), work);
+}
+
+MeetingAddress Clique::announce_growth() {
+  const MeetingAddress address = MeetingHost::get().announce(ranks());
+  if (const std::optional<MeetingAddress> before = exchange_growth(address)) call_off(*before);
+  return address;
+}
+
+std::optional<MeetingAddress> Clique::exchange_growth(std::optional<MeetingAddress> address) {
+  const Lock lock(mutex_);
+  return std::exchange(growth_, address);
 }
 
 void Clique::abort() {

@@ -3,6 +3,8 @@
 
 #include "collectives/nccl_api/call.hpp"
 #include "collectives/nccl_api/join_request.hpp"
+#include "collectives/nccl_api/meeting/meeting_protocol.hpp"
+#include "collectives/nccl_api/member_parts.hpp"
 #include "tutti/communicator.hpp"
 
 #include <array>
@@ -15,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,6 +29,9 @@ namespace tutti::nccl_api {
 class Clique {
  public:
   explicit Clique(Communicator communicator);
+  Clique(const Clique&) = delete;
+  Clique& operator=(const Clique&) = delete;
+  ~Clique();
 
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
   /// Returns a number by which all threads of the process put communicators in the same order.
@@ -44,6 +50,13 @@ class Clique {
   /// Throws what `work` throws, in all threads, or a `Refusal` if a member's part does not come in time; the
   /// communicator has ended then.
   void split(std::vector<Splitting> own, const std::function<void(std::vector<Splitting>)>& work);
+  /// Calls `work` in the same way with the parts of all members in the growth of the communicator.
+  void grow(std::vector<Growing> own, const std::function<void(std::vector<Growing>)>& work);
+  /// Makes a meeting at which the communicator may grow. If one has been made before and nobody has taken it,
+  /// who waits there is told that nobody comes.
+  [[nodiscard]] MeetingAddress announce_growth();
+  /// Returns the meeting that has been announced and that nobody has taken.
+  [[nodiscard]] std::optional<MeetingAddress> take_growth() { return exchange_growth(std::nullopt); }
   /// Ends the communicator, and returns when no thread is in a call of it any more.
   void abort();
 
@@ -51,17 +64,7 @@ class Clique {
   using Queue = std::deque<Batch*>;
   using Lock = std::unique_lock<std::mutex>;
 
-  /// The parts of a split that one thread has brought.
-  struct Parts {
-    std::vector<Splitting> splittings{};
-    bool is_done = false;
-    std::exception_ptr error{};
-  };
-
-  [[nodiscard]] std::vector<Splitting> all_parts() const;
-  /// Withdraws the latest parts and throws a `Refusal` if one is of a rank that has a part already.
-  void require_different_parts(const Parts& latest);
-  void issue_split(Lock& lock, const std::function<void(std::vector<Splitting>)>& work);
+  [[nodiscard]] std::optional<MeetingAddress> exchange_growth(std::optional<MeetingAddress> address);
   void carry_out_collectives(std::span<Batch> batches);
   void carry_out_messages(std::span<Batch> batches);
   [[nodiscard]] bool have_all_called() const noexcept;
@@ -103,8 +106,9 @@ class Clique {
   bool is_issuing_ = false;         ///< under the mutex, as all below
   std::vector<Queue> collectives_;  ///< of each member
   std::vector<Batch*> messages_;
-  std::vector<Parts*> parts_;  ///< of a split
-  bool is_splitting_ = false;
+  MemberParts<Splitting> splits_{"ncclCommSplit", changed_};
+  MemberParts<Growing> growths_{"ncclCommGrow", changed_};
+  std::optional<MeetingAddress> growth_;  ///< announced, and not taken
 };
 
 }  // namespace tutti::nccl_api

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/configuration.hpp"
 #include "collectives/nccl_api/forwarding.hpp"
 #include "collectives/nccl_api/group.hpp"
 #include "collectives/nccl_api/handle.hpp"
@@ -9,8 +10,6 @@
 #include "collectives/nccl_api/nccl_joining.hpp"
 #include "tutti/device.hpp"
 
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,13 +19,6 @@
 /// Makes communicators, splits, shrinks and ends them.
 namespace tutti::nccl_api {
 namespace {
-
-void require_config(const char* function, const ncclConfig_t* config) {
-  if (config == nullptr || config->magic == NCCL_API_MAGIC) return;
-  throw Refusal{
-      ncclInvalidArgument,
-      fmt::format("{}: config has not been initialized, expected NCCL_CONFIG_INITIALIZER", function)};
-}
 
 void require_ranks(const char* function, int ranks, int rank) {
   if (ranks >= 1 && rank >= 0 && rank < ranks) return;
@@ -42,7 +34,7 @@ ncclResult_t init_rank(const char* function, ncclComm_t* comm, int ranks, const 
     require_config(function, config);
     require_ranks(function, ranks, rank);
     Group::of_thread().add(Joining{.result = comm,
-                                   .address = meeting_of(id),
+                                   .address = meeting_of(function, "commId", id),
                                    .ranks = ranks,
                                    .rank = rank,
                                    .device = current_device(),
@@ -144,15 +136,7 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   return face::guarded("ncclGetUniqueId", [&] {
     face::require("ncclGetUniqueId", uniqueId, "uniqueId");
-    if (const char* const fixed = std::getenv("NCCL_COMM_ID"); fixed != nullptr && *fixed != '\0')
-      throw face::Refusal{
-          ncclInvalidUsage,
-          fmt::format("ncclGetUniqueId: NCCL_COMM_ID is '{}', expected it unset: ranks meet at the "
-                      "process that makes the id",
-                      fixed)};
-    const face::MeetingAddress address = face::MeetingHost::get().announce();
-    std::memset(uniqueId->internal, 0, sizeof(uniqueId->internal));
-    std::memcpy(uniqueId->internal, &address, sizeof(address));
+    *uniqueId = face::new_id("ncclGetUniqueId", [] { return face::MeetingHost::get().announce(); });
   });
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/configuration.hpp"
 
+#include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/base/settings.hpp"
 
 #include <cstring>
+
+#include <fmt/format.h>
 
 namespace tutti::nccl_api {
 namespace {
@@ -16,6 +19,13 @@ bool is_asked_for(const ncclConfig_t& config, Member ncclConfig_t::*member) {
 }
 
 }  // namespace
+
+void require_config(const char* function, const ncclConfig_t* config) {
+  if (config == nullptr || config->magic == NCCL_API_MAGIC) return;
+  throw Refusal{
+      ncclInvalidArgument,
+      fmt::format("{}: config has not been initialized, expected NCCL_CONFIG_INITIALIZER", function)};
+}
 
 Configuration configuration_of(const ncclConfig_t* config) {
   if (config == nullptr) return {};

@@ -9,6 +9,9 @@
 
 namespace tutti::nccl_api {
 
+/// Throws a `Refusal` if the program has not initialized its configuration, which may be a null pointer.
+void require_config(const char* function, const ncclConfig_t* config);
+
 /// A configuration as NCCL is to have it: a copy of the program's, in which calls block. Empty: none.
 using Configuration = std::vector<std::byte>;
 /// Returns a copy; of a null pointer, none.

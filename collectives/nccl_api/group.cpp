@@ -3,6 +3,7 @@
 
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/growing.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/joining.hpp"
 #include "collectives/nccl_api/nccl_calls.hpp"
@@ -87,7 +88,7 @@ void Group::abandon() noexcept {
 void Group::carry_out() {
   try {
     require_kept();
-    join(std::exchange(joinings_, {}));
+    join(with_members(std::exchange(joinings_, {}), std::exchange(growings_, {})));
     split(std::exchange(splittings_, {}));
     carry_out_calls();
     forward_calls();
@@ -170,8 +171,14 @@ void Group::add(const Splitting& splitting) {
   if (depth_ == 0) carry_out();
 }
 
+void Group::add(Growing growing) {
+  keep(growing.comm);
+  growings_.push_back(std::move(growing));
+  if (depth_ == 0) carry_out();
+}
+
 void Group::add(Forwarded forwarded) {
-  keep(forwarded.comm);
+  if (forwarded.comm != nullptr) keep(forwarded.comm);
   forwarded_.push_back(std::move(forwarded));
   if (depth_ == 0) carry_out();
 }
@@ -179,6 +186,7 @@ void Group::add(Forwarded forwarded) {
 void Group::drop(ncclComm_t comm) noexcept {
   std::erase_if(calls_, [&](const Call& call) { return call.comm == comm; });
   std::erase_if(splittings_, [&](const Splitting& splitting) { return splitting.comm == comm; });
+  std::erase_if(growings_, [&](const Growing& growing) { return growing.comm == comm; });
   std::erase_if(forwarded_, [&](const Forwarded& one) { return one.comm == comm; });
   std::erase_if(kept_, [&](const auto& handle) { return handle.get() == comm; });
 }
@@ -187,6 +195,7 @@ void Group::clear() noexcept {
   calls_.clear();
   joinings_.clear();
   splittings_.clear();
+  growings_.clear();
   forwarded_.clear();
   kept_.clear();
 }

@@ -13,7 +13,7 @@ namespace tutti::nccl_api {
 /// A call that NCCL is to make for a communicator that it carries.
 struct Forwarded {
   const char* function = "";
-  ncclComm_t comm = nullptr;
+  ncclComm_t comm = nullptr;  ///< null if the call makes the first one of a rank
   std::function<ncclResult_t()> call{};
   std::function<void()> finish{};  ///< called once NCCL's group has ended; may be empty
 };
@@ -38,6 +38,7 @@ class Group {
   void add(const Call& call);
   void add(const Joining& joining);
   void add(const Splitting& splitting);
+  void add(Growing growing);
   void add(Forwarded forwarded);
   /// Drops what is queued for a communicator that is aborted.
   void drop(ncclComm_t comm) noexcept;
@@ -60,6 +61,7 @@ class Group {
   std::vector<Call> calls_;
   std::vector<Joining> joinings_;
   std::vector<Splitting> splittings_;
+  std::vector<Growing> growings_;
   std::vector<Forwarded> forwarded_;
   std::vector<ncclComm_t> leaving_;
   std::vector<std::shared_ptr<ncclComm>> kept_;

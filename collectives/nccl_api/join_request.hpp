@@ -6,7 +6,12 @@
 #include "tutti/device.hpp"
 #include "tutti/nccl_api.h"
 
+#include <memory>
+#include <optional>
+
 namespace tutti::nccl_api {
+
+class Clique;
 
 /// One rank that is to become part of a new communicator.
 struct Joining {
@@ -17,6 +22,8 @@ struct Joining {
   Device device{};
   Configuration configuration{};
   Need need = Need::none;
+  Purpose purpose = Purpose::make;
+  std::shared_ptr<Clique> parent{};  ///< of a rank of a communicator that grows: that one
 
   /// Says that there is no communicator.
   void give_up() const noexcept { *result = nullptr; }
@@ -28,6 +35,17 @@ struct Splitting {
   int color = 0;  ///< `NCCL_SPLIT_NOCOLOR`: the rank becomes part of none
   int key = 0;
   ncclComm_t* result = nullptr;
+};
+
+/// One rank's part in the growth of a communicator.
+struct Growing {
+  ncclComm_t comm = nullptr;
+  int ranks = 1;                          ///< of the communicator that is made
+  std::optional<MeetingAddress> given{};  ///< what the program has given as unique id
+  ncclComm_t* result = nullptr;
+  Configuration configuration{};
+  Need need = Need::none;
+  MeetingAddress* found = nullptr;  ///< where it is written where the new ranks come
 };
 
 }  // namespace tutti::nccl_api

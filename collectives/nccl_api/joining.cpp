@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/joining.hpp"
 
+#include "collectives/nccl_api/base/at_once.hpp"
 #include "collectives/nccl_api/base/errors.hpp"
 #include "collectives/nccl_api/base/settings.hpp"
 #include "collectives/nccl_api/clique.hpp"
+#include "collectives/nccl_api/gathering.hpp"
 #include "collectives/nccl_api/handle.hpp"
 #include "collectives/nccl_api/meeting/meeting.hpp"
 #include "collectives/nccl_api/meeting/meeting_host.hpp"
@@ -11,14 +13,13 @@
 #include "collectives/nccl_api/nccl_joining.hpp"
 #include "os/thread.hpp"
 #include "settings/log.hpp"
-#include "tutti/stream.hpp"
-#include "tutti/tensor.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,16 +66,42 @@ void make_by_tutti(std::span<const Joining> run, Meeting* meeting) {
   hand_out(meeting == nullptr ? Communicator(options) : Communicator(*meeting, options), results);
 }
 
+Party party_of(std::span<const Joining> run, const Facts& facts) {
+  Party party{.first = run.front().rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
+  for (const Joining& joining : run) {
+    party.need = std::max(party.need, joining.need);
+    if (joining.parent) ++party.members;
+  }
+  return party;
+}
+
+/// Returns false if the ranks are to become part of a communicator that grows, of which others are ranks.
+bool has_all_members(std::span<const Joining> run, const Party& party) {
+  const Joining& first = run.front();
+  return first.purpose == Purpose::make || (first.parent && first.parent->ranks() == party.members);
+}
+
+const char* function_of(const Joining& joining) {
+  return joining.purpose == Purpose::make ? "ncclCommInitRank" : "ncclCommGrow";
+}
+
+/// Returns the rank's visit to a meeting. A rank of a communicator that grows leaves when that has ended.
+Visit visit_of(const Joining& joining, const std::function<void()>& require_wish) {
+  Visit visit{.function = function_of(joining), .purpose = joining.purpose, .require_wish = require_wish};
+  if (joining.parent) visit.require_wish = [parent = joining.parent] { parent->communicator().check(); };
+  return visit;
+}
+
 /// Makes the communicator of some ranks, all of which the thread with the facts makes together.
 /// `require_wish` throws once nobody needs it any more.
 void make(std::span<const Joining> run, const Facts& facts, const std::function<void()>& require_wish) {
   const Joining& first = run.front();
-  Party party{.first = first.rank, .count = static_cast<std::int32_t>(run.size()), .facts = facts};
-  for (const Joining& joining : run) party.need = std::max(party.need, joining.need);
-  const bool is_whole = static_cast<std::size_t>(first.ranks) == run.size();
+  const Party party = party_of(run, facts);
+  const bool is_whole = static_cast<std::size_t>(first.ranks) == run.size() && has_all_members(run, party);
   std::optional<Meeting> meeting;
   if (!is_whole)
-    meeting.emplace(first.address, first.ranks, party, Settings::get().join_timeout, require_wish);
+    meeting.emplace(first.address, first.ranks, party, Settings::get().join_timeout,
+                    visit_of(first, require_wish));
   Meeting* const others = meeting ? &*meeting : nullptr;
   const std::optional<std::string> reason =
       reason_for_nccl(meeting ? meeting->parties() : std::span<const Party>(&party, 1));
@@ -84,6 +111,19 @@ void make(std::span<const Joining> run, const Facts& facts, const std::function<
     make_by_tutti(run, others);
   }
   if (is_whole) MeetingHost::withdraw(first.address);
+}
+
+/// Throws a `Refusal` if ranks that come to one meeting want different communicators.
+void require_alike(std::span<const Joining> joinings) {
+  const auto differ = std::ranges::adjacent_find(joinings, [](const Joining& a, const Joining& b) {
+    return a.address.token == b.address.token && (a.ranks != b.ranks || a.purpose != b.purpose);
+  });
+  if (differ == joinings.end()) return;
+  const Joining& other = *std::next(differ);
+  throw Refusal{ncclInvalidArgument,
+                fmt::format("{}: rank {} of {} and rank {} of {} have one unique id, expected ranks of one "
+                            "communicator",
+                            function_of(*differ), differ->rank, differ->ranks, other.rank, other.ranks)};
 }
 
 /// Cuts the ranks of one communicator, in order, into runs whose numbers follow one another.
@@ -100,30 +140,6 @@ std::vector<std::span<const Joining>> runs_of(std::span<const Joining> joinings)
   return runs;
 }
 
-/// Calls `work` with each number below `count` at the same time, and returns when all calls have; for all but
-/// the first, there are threads with the role. Throws the first error.
-void do_at_once(std::size_t count, const backend::Thread::Role& role,
-                const std::function<void(std::size_t)>& work) {
-  std::vector<std::exception_ptr> errors(count);
-  const auto attempt = [&](std::size_t i) {
-    try {
-      work(i);
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-  };
-  {
-    std::vector<backend::Thread> threads;
-    for (std::size_t i = 1; i < count; ++i)
-      threads.emplace_back(
-          role, [&attempt, i] { attempt(i); }, [](const backend::Escaped&) {});
-    attempt(0);
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
-
 /// Does what `join` does, without giving up what has been made if that fails.
 void make_all(std::span<const std::span<const Joining>> runs, const std::function<void()>& require_wish) {
   const Facts facts = own_facts();
@@ -136,27 +152,6 @@ struct Wish {
   int color = 0;
   int key = 0;
 };
-
-/// Gathers a value of every rank through the communicator, in order of ranks.
-template <class T>
-std::vector<T> gather_values(Communicator& communicator, std::span<const T> mine) {
-  const auto bytes = static_cast<std::int64_t>(sizeof(T));
-  const auto ranks = static_cast<std::size_t>(communicator.member_count());
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> out;
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const Device device = communicator.devices()[i];
-    const auto* const values = reinterpret_cast<const std::uint8_t*>(&mine[i]);
-    inputs.push_back(tensor(std::span(values, sizeof(T)), {.device = device}));
-    out.push_back(empty({bytes * communicator.member_count()}, {.dtype = DType::uint8, .device = device}));
-  }
-  communicator.all_gather(inputs, out);
-  const std::vector<std::byte> gathered = out.front().to_bytes();
-  communicator.check();
-  std::vector<T> all(ranks);
-  std::memcpy(all.data(), gathered.data(), gathered.size());
-  return all;
-}
 
 /// Splits a communicator, every rank of which is a process of its own.
 void split_processes(const Splitting& splitting) {
@@ -175,18 +170,6 @@ std::vector<int> ranks_of_color(std::span<const Wish> wishes, int color) {
   std::ranges::stable_sort(ranks, {}, [&](int rank) { return wishes[static_cast<std::size_t>(rank)].key; });
   return ranks;
 }
-
-/// Makes streams of its own the current ones of devices: what other splits exchange at the same time, in
-/// whatever order, is not waited for.
-class OwnStreams {
- public:
-  explicit OwnStreams(std::span<const Device> devices) {
-    for (const Device device : devices) guards_.emplace_back(std::in_place, Stream(device));
-  }
-
- private:
-  std::deque<std::optional<StreamGuard>> guards_;
-};
 
 /// Splits a communicator, some ranks of which are of one process: those of a color meet anew. `splittings`
 /// are those of all local ranks, in order.
@@ -253,9 +236,11 @@ void join(std::vector<Joining> joinings, const std::function<void()>& require_wi
     return a.address.token != b.address.token ? a.address.token < b.address.token : a.rank < b.rank;
   });
   try {
+    require_alike(joinings);
     make_all(runs_of(joinings), require_wish);
   } catch (...) {
     for (const Joining& joining : joinings) {
+      if (joining.parent) call_off(joining.address);
       if (*joining.result != nullptr) discard(*joining.result);
       joining.give_up();
     }
@@ -272,26 +257,18 @@ void join_alone(ncclComm_t* results, const std::vector<Device>& devices) {
 
 void split(std::vector<Splitting> splittings) {
   if (splittings.empty()) return;
-  std::ranges::stable_sort(splittings, {}, [](const Splitting& splitting) { return splitting.comm->rank; });
-  std::vector<std::shared_ptr<Clique>> cliques;
-  std::vector<std::vector<Splitting>> parts;
+  std::vector<ncclComm_t*> results;
   for (const Splitting& splitting : splittings) {
     *splitting.result = nullptr;
-    const auto known = std::ranges::find(cliques, splitting.comm->clique);
-    const auto place = static_cast<std::size_t>(known - cliques.begin());
-    if (known == cliques.end()) {
-      cliques.push_back(splitting.comm->clique);
-      parts.emplace_back();
-    }
-    parts[place].push_back(splitting);
+    results.push_back(splitting.result);
   }
   try {
-    // Other threads and processes may split those of a group in another order.
-    do_at_once(cliques.size(), {.name = "tutti-split", .purpose = "to split a communicator"},
-               [&](std::size_t i) { cliques[i]->split(std::move(parts[i]), split_all); });
+    for_each_clique(
+        std::move(splittings), {.name = "tutti-split", .purpose = "to split a communicator"},
+        [](Clique& clique, std::vector<Splitting> own) { clique.split(std::move(own), split_all); });
   } catch (...) {
-    for (const Splitting& splitting : splittings) {
-      if (*splitting.result != nullptr) discard(std::exchange(*splitting.result, nullptr));
+    for (ncclComm_t* const result : results) {
+      if (*result != nullptr) discard(std::exchange(*result, nullptr));
     }
     throw;
   }
@@ -306,14 +283,32 @@ void shrink(ncclComm_t comm, std::vector<int> excluded, ncclComm_t* result) {
   hand_out(communicator.shrink({.leaving = std::move(excluded)}), std::span(&result, 1));
 }
 
-MeetingAddress meeting_of(const ncclUniqueId& id) {
+bool is_of_tutti(const ncclUniqueId& id) noexcept {
   MeetingAddress address;
   std::memcpy(&address, id.internal, sizeof(address));
-  if (address.mark == meeting_mark) return address;
-  throw Refusal{
-      ncclInvalidArgument,
-      "ncclCommInitRank: commId is no unique id of tutti, expected one that ncclGetUniqueId of this "
-      "library has made"};
+  return address.mark == meeting_mark;
+}
+
+MeetingAddress meeting_of(const char* function, const char* argument, const ncclUniqueId& id) {
+  if (!is_of_tutti(id))
+    throw Refusal{ncclInvalidArgument,
+                  fmt::format("{}: {} is no unique id of tutti, expected one that this library has made",
+                              function, argument)};
+  MeetingAddress address;
+  std::memcpy(&address, id.internal, sizeof(address));
+  return address;
+}
+
+ncclUniqueId new_id(const char* function, const std::function<MeetingAddress()>& announce) {
+  if (const char* const fixed = std::getenv("NCCL_COMM_ID"); fixed != nullptr && *fixed != '\0')
+    throw Refusal{ncclInvalidUsage,
+                  fmt::format("{}: NCCL_COMM_ID is '{}', expected it unset: ranks meet at the process that "
+                              "makes the id",
+                              function, fixed)};
+  const MeetingAddress address = announce();
+  ncclUniqueId id{};
+  std::memcpy(id.internal, &address, sizeof(address));
+  return id;
 }
 
 }  // namespace tutti::nccl_api

@@ -27,7 +27,11 @@ void split(std::vector<Splitting> splittings);
 /// a `Refusal` if ranks have been made together.
 void shrink(ncclComm_t comm, std::vector<int> excluded, ncclComm_t* result);
 
+/// Returns whether tutti has made the unique id.
+[[nodiscard]] bool is_of_tutti(const ncclUniqueId& id) noexcept;
 /// Returns the content of a unique id. Throws a `Refusal` if it is none of tutti's.
-[[nodiscard]] MeetingAddress meeting_of(const ncclUniqueId& id);
+[[nodiscard]] MeetingAddress meeting_of(const char* function, const char* argument, const ncclUniqueId& id);
+/// Returns a unique id of a meeting that `announce` makes. Throws a `Refusal` if `NCCL_COMM_ID` is set.
+[[nodiscard]] ncclUniqueId new_id(const char* function, const std::function<MeetingAddress()>& announce);
 
 }  // namespace tutti::nccl_api

@@ -99,12 +99,6 @@ struct ncclMultimemHandle {
 };
 
 // Communicators.
-ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) {
-  return refused(__func__);
-}
-ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*) {
-  return refused(__func__);
-}
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
   return only_by_nccl_now<&ncclCommRevoke>(__func__, comm, revokeFlags);
 }

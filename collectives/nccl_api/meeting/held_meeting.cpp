@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@ namespace tutti::nccl_api {
 namespace {
 
 template <class T>
+  requires std::is_trivially_copyable_v<T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
@@ -79,28 +81,58 @@ bool Visitor::send() {
   return true;
 }
 
-void HeldMeeting::take(Visitor& visitor, const Arrival& arrival) {
-  const auto refuse = [&](const std::string& sentence) {
-    visitor.answer(ncclInvalidArgument, bytes_of(sentence));
-    visitor.is_over = true;
-  };
+std::string HeldMeeting::reason_against(const Arrival& arrival) const {
   const Party& party = arrival.party;
-  if (is_complete_) return refuse("the communicator of the unique id has been made already");
+  if (is_complete_) return "the communicator of the unique id has been made already";
   if (party.first < 0 || party.count < 1 || party.first > arrival.ranks - party.count)
-    return refuse(fmt::format("ranks {} to {} have come, expected some of 0 to {}", party.first,
-                              party.first + party.count - 1, arrival.ranks - 1));
+    return fmt::format("ranks {} to {} have come, expected some of 0 to {}", party.first,
+                       party.first + party.count - 1, arrival.ranks - 1);
+  if ((arrival.purpose == Purpose::grow) != (members_ > 0))
+    return members_ > 0 ? "the unique id is one of ncclCommGetUniqueId, expected a call of ncclCommGrow"
+                        : "the unique id is one of ncclGetUniqueId, expected one of ncclCommGetUniqueId";
+  if (std::string reason = reason_against_growth(arrival); members_ > 0 && !reason.empty()) return reason;
   if (!visitors_.empty() && arrival.ranks != ranks_)
-    return refuse(fmt::format("rank {} has come for a communicator of {} ranks, and rank {} for one of {}",
-                              party.first, arrival.ranks, visitors_.front()->party.first, ranks_));
+    return fmt::format("rank {} has come for a communicator of {} ranks, and rank {} for one of {}",
+                       party.first, arrival.ranks, visitors_.front()->party.first, ranks_);
   for (const Visitor* const other : visitors_) {
     const Party& there = other->party;
     if (party.first < there.first + there.count && there.first < party.first + party.count)
-      return refuse(fmt::format("rank {} has come twice", std::max(party.first, there.first)));
+      return fmt::format("rank {} has come twice", std::max(party.first, there.first));
+  }
+  return {};
+}
+
+std::string HeldMeeting::reason_against_growth(const Arrival& arrival) const {
+  const Party& party = arrival.party;
+  if (arrival.ranks <= members_)
+    return fmt::format("nRanks is {}, expected more than the {} ranks that the communicator has",
+                       arrival.ranks, members_);
+  const int members = std::clamp(members_ - party.first, 0, party.count);
+  if (party.members < members)
+    return fmt::format("a new rank asks for number {}, which the communicator has, expected {} to {}",
+                       party.first + party.members, members_, arrival.ranks - 1);
+  if (party.members > members)
+    return fmt::format("the unique id is of another communicator, which has {} ranks", members_);
+  return {};
+}
+
+void HeldMeeting::take(Visitor& visitor, const Arrival& arrival) {
+  if (arrival.purpose == Purpose::call_off) {
+    if (!is_complete_)
+      fail(ncclRemoteError, "the ranks of the communicator have given it up to let new ones in");
+    visitor.answer(ncclSuccess, {});
+    visitor.is_over = true;
+    return;
+  }
+  if (const std::string reason = reason_against(arrival); !reason.empty()) {
+    visitor.answer(ncclInvalidArgument, bytes_of(reason));
+    visitor.is_over = true;
+    return;
   }
   ranks_ = arrival.ranks;
-  visitor.party = party;
+  visitor.party = arrival.party;
   visitor.meeting = this;
-  visitors_.insert(std::ranges::upper_bound(visitors_, party.first, {},
+  visitors_.insert(std::ranges::upper_bound(visitors_, visitor.party.first, {},
                                             [](const Visitor* other) { return other->party.first; }),
                    &visitor);
 }
@@ -176,7 +208,10 @@ std::string HeldMeeting::missing_ranks() const {
 void HeldMeeting::lose(Visitor& visitor) {
   std::erase(visitors_, &visitor);
   visitor.meeting = nullptr;
-  if (is_over_ || !is_complete_) return;  // another process may take the place until all have come
+  if (is_over_) return;
+  if (!is_complete_ && visitor.party.members > 0)
+    return fail(ncclRemoteError, fmt::format("the process of rank {} has left", visitor.party.first));
+  if (!is_complete_) return;  // another process may take the place until all have come
   left_ = visitor.party.first;
   advance();
   if (visitors_.empty()) is_over_ = true;

@@ -53,6 +53,10 @@ class Visitor {
 /// One meeting: ranks come, exchange parts any number of times, and leave.
 class HeldMeeting {
  public:
+  /// For ranks of a new communicator; or, if `members` is more than 0, for that many ranks of one that grows
+  /// and new ones.
+  explicit HeldMeeting(int members) : members_(members) {}
+
   /// Takes a party in, whose arrival is the visitor's message. Refuses it with a sentence if it cannot be.
   void take(Visitor& visitor, const Arrival& arrival);
   /// Answers all, if each has sent its message.
@@ -67,12 +71,17 @@ class HeldMeeting {
   [[nodiscard]] Visitor::Clock::time_point next_deadline() const noexcept;
 
  private:
+  /// Says why the party cannot take part; empty if it can.
+  [[nodiscard]] std::string reason_against(const Arrival& arrival) const;
+  /// Says so of a party that comes to a communicator that grows.
+  [[nodiscard]] std::string reason_against_growth(const Arrival& arrival) const;
   void fail(ncclResult_t result, std::string_view sentence);
   void answer_arrivals();
   void answer_parts();
   [[nodiscard]] std::string missing_ranks() const;
   [[nodiscard]] bool is_waiting() const noexcept;
 
+  int members_;
   int ranks_ = 0;
   bool is_complete_ = false;
   bool is_over_ = false;

@@ -28,7 +28,7 @@ namespace {
 [[noreturn]] void fail_with_errno(const char* what) {
   const int error = errno;
   throw Error(ErrorCode::transport_failure,
-              fmt::format("ncclGetUniqueId: {} failed: {}", what, strerror(error)), error);
+              fmt::format("a meeting of ranks cannot be held: {} failed: {}", what, strerror(error)), error);
 }
 
 /// Returns the address of the interface as a meeting's, if it has one of the family.
@@ -113,11 +113,11 @@ MeetingHost::MeetingHost() : address_(own_address()) {
   listening.store(this);
 }
 
-MeetingAddress MeetingHost::announce() {
+MeetingAddress MeetingHost::announce(int members) {
   MeetingAddress address = address_;
   address.token = new_token();
   const std::lock_guard lock(mutex_);
-  meetings_.emplace(address.token, std::make_unique<HeldMeeting>());
+  meetings_.emplace(address.token, std::make_unique<HeldMeeting>(members));
   return address;
 }
 
@@ -182,7 +182,7 @@ void MeetingHost::sort_in(Visitor& visitor) {
   const auto found = meetings_.find(arrival.token);
   if (found != meetings_.end()) return found->second->take(visitor, arrival);
   constexpr std::string_view sentence =
-      "the unique id is not known there, or its communicator has been made already";
+      "the unique id is not known there, or its communicator has been made already, or given up";
   visitor.answer(ncclInvalidArgument, std::as_bytes(std::span(sentence)));
   visitor.is_over = true;
 }

@@ -23,8 +23,9 @@ class MeetingHost {
   /// with errno if it cannot.
   [[nodiscard]] static MeetingHost& get();
 
-  /// Makes a new meeting, for which ranks may come until it has succeeded or failed.
-  [[nodiscard]] MeetingAddress announce();
+  /// Makes a new meeting, for which ranks may come until it has succeeded or failed. If `members` is more
+  /// than 0, they come to a communicator of that many ranks, which grows.
+  [[nodiscard]] MeetingAddress announce(int members = 0);
   /// Ends the meeting, if this process has announced it and nobody has come: the ranks need none, because one
   /// thread makes them all. Whoever comes later is refused.
   static void withdraw(const MeetingAddress& address);

@@ -47,20 +47,29 @@ enum class Need : std::int32_t {
   one_sided,  ///< the configuration asks for one-sided calls
 };
 
+/// Tells what a party comes to a meeting for.
+enum class Purpose : std::int32_t {
+  make,      ///< to make a communicator
+  grow,      ///< to make one of the ranks of another one and new ones
+  call_off,  ///< to say that the ranks of a communicator let nobody in
+};
+
 /// Ranks `first` to `first + count - 1`, which one thread makes together.
 struct Party {
   std::int32_t first = 0;
   std::int32_t count = 0;
   Facts facts{};
   Need need = Need::none;
-  std::int32_t unused = 0;
+  std::int32_t members = 0;  ///< so many of them, the first ones, are ranks of the communicator that grows
 };
 
 struct Arrival {
   Token token{};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::int32_t ranks = 0;
   Party party{};
+  Purpose purpose = Purpose::make;
+  std::int32_t unused = 0;
 };
 
 /// Stands before every message to the host of the meeting: an `Arrival` first, then the sender's part of each

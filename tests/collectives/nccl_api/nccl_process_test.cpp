@@ -176,7 +176,7 @@ TEST_F(NcclProcess, OfAGroupsSplitsAllAreMadeOrNone) {
   for (const std::size_t i : {0U, 1U, 2U, 3U})
     TUTTI_EXPECT_SUCCESS(ncclCommSplit(others[i % 3], 0, 0, &other_parts[i], nullptr));
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-  EXPECT_NE(last_sentence().find("rank 0 is split a second time"), std::string::npos) << last_sentence();
+  EXPECT_NE(last_sentence().find("rank 0 calls it a second time"), std::string::npos) << last_sentence();
   EXPECT_EQ(parts, Comms{});
   EXPECT_EQ(other_parts, (std::array<ncclComm_t, 4>{}));
   for (const ncclComm_t other : others) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(other));
@@ -188,7 +188,7 @@ TEST_F(NcclProcess, ARankIsNotSplitTwiceAtATime) {
   for (const std::size_t rank : {0U, 1U, 1U})
     TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms_[rank], 0, 0, &parts[rank], nullptr));
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rank 1 is split a second time"), std::string::npos);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rank 1 calls it a second time"), std::string::npos);
   EXPECT_EQ(parts, Comms{});
   TUTTI_ASSERT_SUCCESS(ncclGroupStart());
   for (std::size_t rank = 0; rank < 3; ++rank) TUTTI_EXPECT_SUCCESS(all_reduce(rank));
