@@ -296,6 +296,7 @@ TEST(NcclRanks, SeveralDevicesOfEachProcess) {
                                          &parts[local], nullptr));
     }
     TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
+    EXPECT_EQ(current_device(), 2 * exchange.rank() + 1) << "the device has changed";
     TUTTI_EXPECT_SUCCESS(ncclGroupStart());
     for (std::size_t local = 0; local < 2; ++local)
       TUTTI_EXPECT_SUCCESS(ncclAllReduce(tensors[local].data(), tensors[local].data(), 1, ncclFloat, ncclSum,
