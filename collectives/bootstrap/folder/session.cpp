@@ -274,10 +274,13 @@ bool Session::has_met_as(const std::string& number, Wait& wait) {
   enter(wait_for_welcome(wait, number).substr(prefix));
   box_ = job_.existing(name_);
   if (!box_) return false;
-  std::optional<Bytes> met;
+  // If the others have met without this number, whoever is there as this rank keeps its files.
+  std::optional<Bytes> met = get("go");
   try {
-    arrive(number);
-    met = wait_for_go(wait);
+    if (!met) {
+      arrive(number);
+      met = wait_for_go(wait);
+    }
   } catch (const Error& error) {
     if (is_gone(error)) return false;
     leave();
