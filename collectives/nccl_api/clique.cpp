@@ -25,8 +25,9 @@ std::uint64_t next_number() {
 
 }  // namespace
 
-Clique::Clique(Communicator communicator)
+Clique::Clique(Communicator communicator, const Token& token)
     : communicator_(std::move(communicator)),
+      token_(token),
       number_(next_number()),
       devices_(communicator_.devices()),
       first_rank_(communicator_.first_member()),

@@ -28,14 +28,15 @@ namespace tutti::nccl_api {
 /// needs the calls of all of them, which come in one group or from several threads.
 class Clique {
  public:
-  explicit Clique(Communicator communicator);
+  /// `token` is that of the meeting of its ranks, with zeros alone if there was none.
+  explicit Clique(Communicator communicator, const Token& token = {});
   Clique(const Clique&) = delete;
   Clique& operator=(const Clique&) = delete;
   ~Clique();
 
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
-  /// Returns a number by which all threads of the process put communicators in the same order.
-  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Returns what puts communicators in the same order in all threads of all their processes.
+  [[nodiscard]] std::pair<Token, std::uint64_t> place() const noexcept { return {token_, number_}; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(devices_.size()); }
   [[nodiscard]] int first_rank() const noexcept { return first_rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -96,7 +97,8 @@ class Clique {
   };
 
   Communicator communicator_;
-  std::uint64_t number_;
+  Token token_;
+  std::uint64_t number_;  ///< of the process: in it, communicators may be without tokens
   std::atomic<int> callers_{0};
   std::vector<Device> devices_;
   int first_rank_;

@@ -34,7 +34,7 @@ std::vector<Batch> batches_of(std::span<const Call> calls) {
 }
 
 /// Returns the cliques in the order of their first calls. But those that wait for calls of other threads,
-/// which may have them in another order, are in that of their numbers, on the same places.
+/// which may have them in another order, are in that of `Clique::place`, in the positions that they take.
 std::vector<const Clique*> cliques_of(std::span<const Batch> batches) {
   std::vector<const Clique*> order;
   for (const Batch& batch : batches) {
@@ -49,7 +49,7 @@ std::vector<const Clique*> cliques_of(std::span<const Batch> batches) {
     return called < clique->size();
   });
   std::vector<const Clique*> numbered = waiting;
-  std::ranges::sort(numbered, {}, &Clique::number);
+  std::ranges::sort(numbered, {}, &Clique::place);
   for (const Clique*& clique : order) {
     const auto place = std::ranges::find(waiting, clique) - waiting.begin();
     if (place < std::ssize(waiting)) clique = numbered[static_cast<std::size_t>(place)];

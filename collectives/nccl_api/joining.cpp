@@ -35,10 +35,10 @@ CommunicatorOptions options_for(std::vector<Device> devices) {
   return {.devices = std::move(devices), .patience = settings.patience, .determinism = settings.determinism};
 }
 
-/// Makes a handle for each member of the communicator.
-void hand_out(Communicator communicator, std::span<ncclComm_t* const> results) {
+/// Makes a handle for each member of the communicator. `token` is that of the meeting of its ranks.
+void hand_out(Communicator communicator, std::span<ncclComm_t* const> results, const Token& token = {}) {
   note_use();
-  const auto clique = std::make_shared<Clique>(std::move(communicator));
+  const auto clique = std::make_shared<Clique>(std::move(communicator), token);
   if (clique->first_rank() == 0)
     log_info(fmt::format("tutti carries a communicator of {} ranks for NCCL's interface", clique->ranks()));
   std::vector<std::shared_ptr<ncclComm>> handles;
@@ -63,7 +63,8 @@ void make_by_tutti(std::span<const Joining> run, Meeting* meeting) {
     results.push_back(joining.result);
   }
   const CommunicatorOptions options = options_for(std::move(devices));
-  hand_out(meeting == nullptr ? Communicator(options) : Communicator(*meeting, options), results);
+  hand_out(meeting == nullptr ? Communicator(options) : Communicator(*meeting, options), results,
+           run.front().address.token);
 }
 
 Party party_of(std::span<const Joining> run, const Facts& facts) {
