@@ -267,11 +267,13 @@ TEST_F(SharedFolder, MissingRanksAreNamedInTime) {
 }
 
 TEST_F(SharedFolder, ARankThatGivesUpBeforeAllHaveMetHasLeft) {
+  std::latch has_begun(3);
   std::latch has_given_up(1);
   std::vector<std::jthread> threads;
   for (const int rank : {0, 1, 2}) {
     threads.emplace_back([&, rank] {
       Rendezvous rendezvous = as_rank(rank, 3);
+      has_begun.arrive_and_wait();
       if (rank == 1) {
         rendezvous.timeout = patient(300ms);
         EXPECT_TRUE(refuses([&] { shared_folder::Exchange{rendezvous}; }, ErrorCode::timeout,
