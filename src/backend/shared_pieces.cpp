@@ -5,6 +5,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <span>
 #include <utility>
@@ -48,14 +49,15 @@ std::span<Row> rows_in(const SharedMemory& table) noexcept {
 /// What the program and others of its threads may open meanwhile.
 constexpr std::size_t left_to_program = 16;
 
-/// Returns the number of open descriptors; 0 if /proc is closed.
-std::size_t count_open() {
+/// Returns the number of open descriptors; `most` if no other can be opened, and 0 if /proc is closed.
+std::size_t count_open(std::size_t most) {
   struct Close {
     void operator()(DIR* folder) const noexcept { closedir(folder); }
   };
   const std::unique_ptr<DIR, Close> folder(opendir("/proc/self/fd"));
+  if (folder == nullptr) return errno == EMFILE ? most : 0;
   std::size_t entries = 0;
-  while (folder != nullptr && readdir(folder.get()) != nullptr) ++entries;
+  while (readdir(folder.get()) != nullptr) ++entries;
   constexpr std::size_t others = 3;  // the folder itself, and "." and ".."
   return entries > others ? entries - others : 0;
 }
@@ -142,7 +144,7 @@ std::optional<SharedPieces::Opened> SharedPieces::open(const MemoryHandle& handl
 std::string SharedPieces::reason_against_descriptors(std::size_t count) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  const std::size_t open = count_open();
+  const std::size_t open = count_open(limit.rlim_cur);
   if (open + count + left_to_program <= limit.rlim_cur) return {};
   return fmt::format(
       "its pieces need {} descriptors, and {} of the {} that this process may have are open, "
