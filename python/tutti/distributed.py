@@ -87,6 +87,7 @@ class _Completions:
 
 _completions = _Completions()
 _with_messages = set()  # backends that have messages to move
+_kept_device = None  # that of this rank, once `shrink` has numbered ranks anew
 
 
 class _Work(c10d.Work):
@@ -627,6 +628,7 @@ class TuttiBackend(_Base):
         self._is_shut_down = True
         if self.communicator.is_running():
             self.move_messages()
+        _with_messages.discard(self)
         self.communicator.close()
 
     # Names that other versions of torch call these by
@@ -650,7 +652,7 @@ if not _derives_backend:
 
 
 def _make(store, rank, size, timeout):
-    return TuttiBackend(store, rank, size, timeout)
+    return TuttiBackend(store, rank, size, timeout, _kept_device)
 
 
 def _default_backend():
@@ -665,18 +667,21 @@ def shrink(leaving=(), late="fail", timeout=None):
     """Makes torch's default group anew, of the ranks that are left when some are lost or `leaving`.
 
     All ranks that are left call it; arguments are those of `Communicator.shrink`. Ranks are numbered anew, in their old
-    order. Returns False to a rank that leaves, which has no default group then. All other groups are destroyed; models are
-    wrapped anew, as by `DistributedDataParallel(model.module)`, which gives all ranks the parameters of rank 0. The store
-    must still be there: torchrun's is.
+    order, and keep their devices. Returns False to a rank that leaves, which has no default group then. All other groups are
+    destroyed; models are wrapped anew, as by `DistributedDataParallel(model.module)`, which gives all ranks the parameters
+    of rank 0. The store must still be there: torchrun's is.
     """
+    global _kept_device
     old = _default_backend()
     with contextlib.suppress(tutti.Error):  # of messages that no longer move
         old.move_messages()
     rest = old.communicator.shrink(list(leaving), late, timeout)
     store, seconds = dist.PrefixStore("shrunk", old._store), old._patience
     dist.destroy_process_group()
+    _with_messages.clear()  # of groups that have ended
     if rest is None:
         return False
+    _kept_device = old._device
     with rest:
         rank, size = rest.rank, rest.rank_count
         limit = datetime.timedelta(seconds=seconds)

@@ -250,13 +250,16 @@ def train(rank, ranks):
 def train_until_lost(rank, ranks):
     """Trains until a rank is lost, and then with the ranks that are left; returns the error and the final parameters."""
     torch.set_num_threads(1)
+    os.environ.pop("LOCAL_RANK", None)  # then a new group's device would be the rank's number
     tutti.testing.init_process_group()
     model, error = nn.parallel.DistributedDataParallel(new_model()), "none"
     try:
         train_steps(model, rank, ranks)
     except Exception as lost:
         error = str(lost)
+        device = tutti.distributed._default_backend()._device
         tutti.distributed.shrink()
+        require(tutti.distributed._default_backend()._device == device, "a rank keeps its device")
         require(dist.get_world_size() == ranks - 1, "the default group is that of the ranks that are left")
         model = nn.parallel.DistributedDataParallel(model.module)
         train_steps(model, dist.get_rank(), ranks - 1)
