@@ -13,17 +13,20 @@
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 /// Ranks that go on as a smaller communicator.
 namespace tutti::test::ranks {
@@ -58,16 +61,26 @@ TEST(Shrinking, GoesOnWithoutAKilledRankSoon) {
 }
 
 TEST(Shrinking, ShrinksAgainDownToOneRank) {
-  Ranks ranks(4, [](Exchange& exchange) {
+  void* const memory =
+      mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* const have_worked = new (memory) std::atomic<int>(0);
+  Ranks ranks(4, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
+    int all_so_far = 0;
     for (int lost = 3; lost > 0; --lost) {
-      if (exchange.rank() == lost) std::raise(SIGKILL);
+      if (exchange.rank() == lost) {
+        EXPECT_TRUE(becomes_true([&] { return have_worked->load() == all_so_far; }));
+        std::raise(SIGKILL);
+      }
       await_end(communicator);
       communicator = communicator.shrink();
       expect_works(communicator, exchange.rank(), lost);
+      ++*have_worked;
+      all_so_far += lost;
     }
   });
   expect_endings(ranks, {all_right, killed, killed, killed});
+  munmap(memory, sizeof(std::atomic<int>));
 }
 
 TEST(Shrinking, GoesOnWithoutAStoppedRankWhichThenLearnsIt) {

@@ -103,6 +103,7 @@ TEST_P(OptimizerStateRanks, HearAlikeOfADiskThatFillsUp) {
       transport::team::synchronize(exchange);
       EXPECT_EQ(file.read(), before);
       EXPECT_TRUE(file.is_alone());
+      transport::team::synchronize(exchange);  // before the next one is begun
     }
     communicator.check();
     optimizer.save(path_on(exchange, file));
