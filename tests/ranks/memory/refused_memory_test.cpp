@@ -30,7 +30,6 @@ namespace {
 using test::device_of;
 using test::expect_all_right;
 using test::expect_sum;
-using test::holds;
 using test::is_in_place;
 using test::make;
 using test::Origin;
