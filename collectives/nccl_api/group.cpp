@@ -118,7 +118,7 @@ void Group::leave() {
 
 void Group::keep(ncclComm_t comm) {
   const bool is_kept = std::ranges::any_of(kept_, [&](const auto& handle) { return handle.get() == comm; });
-  if (!is_kept) kept_.push_back(comm->self);
+  if (!is_kept) kept_.push_back(comm->shared_from_this());
 }
 
 void Group::require_kept() const {

@@ -17,14 +17,14 @@ ncclComm_t give_out(std::shared_ptr<ncclComm> handle) noexcept {
 }
 
 std::shared_ptr<ncclComm> take_back(ncclComm_t comm) noexcept {
-  comm->mark = 0;
+  comm->mark.store(0);
   comm->is_given_back.store(true);
   return std::move(comm->self);
 }
 
 void require_communicator(const char* function, ncclComm_t comm) {
   require(function, comm, "comm");
-  if (comm->mark == ncclComm::live && (comm->clique || comm->nccl != nullptr)) return;
+  if (comm->mark.load() == ncclComm::live && (comm->clique || comm->nccl != nullptr)) return;
   throw Refusal{
       ncclInvalidArgument,
       fmt::format("{}: comm is no communicator that has been made, or it has been destroyed", function)};

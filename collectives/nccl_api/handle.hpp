@@ -21,10 +21,10 @@ class Clique;
 }  // namespace tutti::nccl_api
 
 /// A rank of a communicator, which either tutti carries or NCCL.
-struct ncclComm {
+struct ncclComm : std::enable_shared_from_this<ncclComm> {
   static constexpr std::uint64_t live = 0x7475747469636f6d;
 
-  std::uint64_t mark = live;                          ///< tells whether the pointer is one
+  std::atomic<std::uint64_t> mark{live};              ///< tells whether the pointer is one
   std::shared_ptr<ncclComm> self{};                   ///< the program's share in the handle
   std::atomic<bool> is_given_back{false};             ///< the program has no share any more
   std::shared_ptr<tutti::nccl_api::Clique> clique{};  ///< empty if NCCL carries it
