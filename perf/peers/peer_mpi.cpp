@@ -38,36 +38,36 @@ MPI_Datatype moved_type(DType dtype) {
 }
 
 /// The types that MPI sums.
-const std::pair<DType, MPI_Datatype> summed_types[] = {{DType::boolean, MPI_C_BOOL},
-                                                       {DType::int8, MPI_INT8_T},
-                                                       {DType::uint8, MPI_UINT8_T},
-                                                       {DType::int16, MPI_INT16_T},
-                                                       {DType::uint16, MPI_UINT16_T},
-                                                       {DType::int32, MPI_INT32_T},
-                                                       {DType::uint32, MPI_UINT32_T},
-                                                       {DType::int64, MPI_INT64_T},
-                                                       {DType::uint64, MPI_UINT64_T},
-                                                       {DType::float32, MPI_FLOAT},
-                                                       {DType::float64, MPI_DOUBLE},
-                                                       {DType::complex64, MPI_C_FLOAT_COMPLEX},
-                                                       {DType::complex128, MPI_C_DOUBLE_COMPLEX}};
+const std::pair<DType, MPI_Datatype> mpi_summed_types[] = {{DType::boolean, MPI_C_BOOL},
+                                                           {DType::int8, MPI_INT8_T},
+                                                           {DType::uint8, MPI_UINT8_T},
+                                                           {DType::int16, MPI_INT16_T},
+                                                           {DType::uint16, MPI_UINT16_T},
+                                                           {DType::int32, MPI_INT32_T},
+                                                           {DType::uint32, MPI_UINT32_T},
+                                                           {DType::int64, MPI_INT64_T},
+                                                           {DType::uint64, MPI_UINT64_T},
+                                                           {DType::float32, MPI_FLOAT},
+                                                           {DType::float64, MPI_DOUBLE},
+                                                           {DType::complex64, MPI_C_FLOAT_COMPLEX},
+                                                           {DType::complex128, MPI_C_DOUBLE_COMPLEX}};
 /// What MPI calls the reductions that it has, of numbers and of bool: there, sums and maxima are logical or,
 /// products and minima logical and.
 struct Operations {
   MPI_Op of_numbers;
   MPI_Op of_bool;
 };
-const std::pair<ReduceKind, Operations> operations[] = {
+const std::pair<ReduceKind, Operations> mpi_operations[] = {
     {ReduceKind::sum, {MPI_SUM, MPI_LOR}},    {ReduceKind::min, {MPI_MIN, MPI_LAND}},
     {ReduceKind::max, {MPI_MAX, MPI_LOR}},    {ReduceKind::prod, {MPI_PROD, MPI_LAND}},
     {ReduceKind::band, {MPI_BAND, MPI_LAND}}, {ReduceKind::bor, {MPI_BOR, MPI_LOR}},
     {ReduceKind::bxor, {MPI_BXOR, MPI_LXOR}}};
 
 MPI_Datatype summed_type(DType dtype) {
-  return found_in(summed_types, dtype).value();
+  return found_in(mpi_summed_types, dtype).value();
 }
 MPI_Op operation_of(DType dtype, ReduceKind kind) {
-  const Operations named = found_in(operations, kind).value();
+  const Operations named = found_in(mpi_operations, kind).value();
   return dtype == DType::boolean ? named.of_bool : named.of_numbers;
 }
 
@@ -146,11 +146,11 @@ class MpiPeer final : public Peer {
     if (call.count != 0 && !call.input_sizes.empty() && call.inputs[0][0].data() == call.outputs[0][0].data())
       return "MPI exchanges in place only if each member sends and receives equal parts";
     if (!operation.sums()) return "";
-    if (!found_in(operations, call.reduce_kind))
+    if (!found_in(mpi_operations, call.reduce_kind))
       return fmt::format("MPI has no {}", name_of_reduction(call.reduce_kind));
     for (const Buffer& input : call.input_buffers) {
       const DType dtype = input.tensor.dtype();
-      if (!found_in(summed_types, dtype))
+      if (!found_in(mpi_summed_types, dtype))
         return fmt::format("MPI has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
     }
     return "";

@@ -2,6 +2,7 @@
 #include "backend/shared_pieces.hpp"
 
 #include "backend/sealed_words.hpp"
+#include "os/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -54,8 +56,11 @@ std::size_t count_open(std::size_t most) {
   struct Close {
     void operator()(DIR* folder) const noexcept { closedir(folder); }
   };
-  const std::unique_ptr<DIR, Close> folder(opendir("/proc/self/fd"));
-  if (folder == nullptr) return errno == EMFILE ? most : 0;
+  Descriptor listed(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!listed.is_open()) return errno == EMFILE ? most : 0;
+  const std::unique_ptr<DIR, Close> folder(fdopendir(listed.number()));
+  if (folder == nullptr) return 0;
+  static_cast<void>(listed.release());  // the listing closes it
   std::size_t entries = 0;
   while (readdir(folder.get()) != nullptr) ++entries;
   constexpr std::size_t others = 3;  // the folder itself, and "." and ".."
