@@ -95,8 +95,11 @@ class Trainer {
     // A loss in the last step is noticed after the step has been counted.
     while (step_number() < end_ || !communicator_.is_running()) {
       try {
-        if (!communicator_.is_running()) go_on_after_a_loss();
-        step();
+        if (communicator_.is_running()) {
+          step();
+        } else {
+          go_on_after_a_loss();
+        }
       } catch (const tutti::Error&) {
         if (communicator_.is_running()) throw;  // it is not about the other ranks
       }
