@@ -251,9 +251,7 @@ ncclResult_t NcclMemory::in_group(Work&& work) const {
 }
 
 bool NcclMemory::anywhere(bool here) const {
-  double flag = here ? 1.0 : 0.0;
-  session_.processes().maximum({&flag, 1});
-  return flag != 0.0;
+  return session_.processes().largest(here ? 1.0 : 0.0) != 0.0;
 }
 
 bool loses_addresses_after_messages(int version) {

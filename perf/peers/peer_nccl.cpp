@@ -206,11 +206,10 @@ class NcclPeer final : public Peer {
  private:
   /// In bytes, of all ranks' devices the one with least.
   static std::size_t most_kept(const Session& session) {
-    double least = -std::numeric_limits<double>::max();
+    double least = std::numeric_limits<double>::max();
     for (const Stream& stream : session.streams())
-      least = std::max(least, -static_cast<double>(mem_get_info(stream.device()).free));
-    session.processes().maximum({&least, 1});
-    return static_cast<std::size_t>(-least / free_over_kept);
+      least = std::min(least, static_cast<double>(mem_get_info(stream.device()).free));
+    return static_cast<std::size_t>(session.processes().smallest(least) / free_over_kept);
   }
 
   NcclLibrary nccl_;

@@ -43,6 +43,12 @@ class Processes {
   virtual void barrier() = 0;
   /// Each value becomes the largest of all ranks' at its place.
   virtual void maximum(std::span<double> values) = 0;
+  /// Returns the largest of all ranks' values; `smallest` returns the smallest.
+  [[nodiscard]] double largest(double value) {
+    maximum({&value, 1});
+    return value;
+  }
+  [[nodiscard]] double smallest(double value) { return -largest(-value); }
   [[nodiscard]] virtual std::uint64_t sum(std::uint64_t value) = 0;
   /// All get rank 0's.
   virtual void broadcast(std::span<std::byte> bytes) = 0;

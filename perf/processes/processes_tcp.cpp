@@ -45,10 +45,7 @@ class TcpProcesses final : public JoinedProcesses {
   /// are on one host, and have one clock.
   void barrier() override {
     JoinedProcesses::barrier();
-    const double now = milliseconds_of_host();
-    double latest = now;
-    maximum({&latest, 1});
-    const double go = latest + ahead;
+    const double go = largest(milliseconds_of_host()) + ahead;
     for (const double come = milliseconds_of_host(); milliseconds_of_host() < std::min(go, come + ahead);) {
     }
   }

@@ -146,10 +146,8 @@ void Session::gather_members() {
 }
 
 void Session::make_arena(MemoryChoice choice) {
-  double least = -static_cast<double>(free_bytes_);
-  processes_.maximum({&least, 1});
-  const auto most = static_cast<std::size_t>(-least * most_of_free_memory);
-  arena_ = std::make_unique<OperandArena>(choice, members_.local, most);
+  const double most = processes_.smallest(static_cast<double>(free_bytes_)) * most_of_free_memory;
+  arena_ = std::make_unique<OperandArena>(choice, members_.local, static_cast<std::size_t>(most));
 }
 
 void Session::join_local_devices() {
@@ -198,10 +196,8 @@ int Session::buffer_sets(std::size_t payload_bytes) const {
   // Virtual devices share the host's caches: rotating shows mistakes in reuse there, not bandwidth.
   const std::size_t wanted = topology_.backend == BackendKind::host ? 2 : 2 * cache / payload + 1;
   const std::size_t affordable = free_bytes_ / 2 / (2 * payload);  // the root holds an input and an output
-  double fewest =
-      -static_cast<double>(std::clamp<std::size_t>(std::min(wanted, affordable), 1, most_buffer_sets));
-  processes_.maximum({&fewest, 1});
-  return static_cast<int>(-fewest);
+  const auto sets = std::clamp<std::size_t>(std::min(wanted, affordable), 1, most_buffer_sets);
+  return static_cast<int>(processes_.smallest(static_cast<double>(sets)));
 }
 
 Members Session::members_of(const Operation& operation) const {
@@ -251,10 +247,9 @@ void Session::part() {
 }
 
 void Session::recover() {
-  double has_ended = is_calling_ ? 1.0 : 0.0;
-  processes_.maximum({&has_ended, 1});
+  const bool has_ended = processes_.largest(is_calling_ ? 1.0 : 0.0) != 0.0;
   together([&] {
-    if (processes_.are_ranks() && has_ended != 0.0) {
+    if (processes_.are_ranks() && has_ended) {
       part();
       join();
     }

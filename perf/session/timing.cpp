@@ -48,11 +48,6 @@ double run_one(const Launcher& launcher, std::size_t index, Processes& processes
                    [&] { launcher.launch_one ? launcher.launch_one() : launcher.launch(index); });
 }
 
-double slowest(double microseconds, Processes& processes) {
-  processes.maximum({&microseconds, 1});
-  return microseconds;
-}
-
 /// Of each rank.
 std::vector<double> medians_of(const std::vector<std::vector<double>>& by_rank) {
   std::vector<double> medians;
@@ -142,9 +137,9 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   run_batch(launcher, launcher.rotation, processes);
   const int warmup = plan.warmup.value_or(default_warmup);
   // All ranks estimate the same, and so choose the same numbers.
-  double estimate = slowest(run_batch(launcher, 1, processes), processes);
+  double estimate = processes.largest(run_batch(launcher, 1, processes));
   for (int done = 1; done < warmup && (plan.warmup || estimate * done < batch_microseconds); ++done) {
-    estimate = std::min(estimate, slowest(run_batch(launcher, 1, processes), processes));
+    estimate = std::min(estimate, processes.largest(run_batch(launcher, 1, processes)));
   }
 
   const int iterations = plan.iterations.value_or(fitting(batch_microseconds, estimate, 1, most_iterations));
