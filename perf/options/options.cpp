@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/options/options.hpp"
 
+#include "perf/operations/found_in.hpp"
 #include "perf/operations/reductions.hpp"
 #include "perf/operations/tensor_lists.hpp"
 #include "perf/options/command_line.hpp"
@@ -158,9 +159,9 @@ void choose(Value& target, const TypedOptions& typed, const char* option, const 
             std::string_view expected) {
   if (!typed.has(option)) return;
   const std::string text = typed.text(option);
-  const auto chosen = std::ranges::find(choices, text, &std::pair<std::string_view, Value>::first);
-  if (chosen == choices.end()) refuse_value(option, text, expected);
-  target = chosen->second;
+  const std::optional<Value> chosen = found_in(choices, text);
+  if (!chosen) refuse_value(option, text, expected);
+  target = *chosen;
 }
 
 [[noreturn]] void refuse_both(const TypedOptions& typed, const char* one, const char* other,
