@@ -14,8 +14,7 @@ void BlockMemory::start_set(std::size_t set) {
 }
 
 Tensor BlockMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) {
-  const std::size_t bytes = Layout(dtype, sizes).nbytes();
-  const std::size_t taken = std::max<std::size_t>((bytes + alignment - 1) / alignment, 1) * alignment;
+  const std::size_t taken = taken_by(Layout(dtype, sizes).nbytes());
   std::size_t& used = used_[local];
   if (used + taken > bytes_of_set_)
     throw Error(ErrorCode::internal, "a call has more operands than were announced");

@@ -8,6 +8,7 @@
 #include "tutti/dtype.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -45,6 +46,10 @@ class OperandMemory {
  public:
   /// The alignment of operands in this memory, in bytes.
   static constexpr std::size_t alignment = 512;
+  /// Returns how much of this memory an operand of so many bytes takes: also an empty one has a place.
+  [[nodiscard]] static constexpr std::size_t taken_by(std::size_t bytes) noexcept {
+    return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  }
 
   OperandMemory() = default;
   OperandMemory(const OperandMemory&) = delete;

@@ -6,7 +6,6 @@
 #include "tutti/layout.hpp"
 #include "tutti/reduce_types.hpp"
 
-#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -129,14 +128,10 @@ std::size_t payload_bytes(const Operation& operation, const Case& what) {
 }
 
 std::size_t operand_bytes(const Operation& operation, const Case& what) {
-  constexpr std::size_t unit = OperandMemory::alignment;
-  const auto bytes_of = [&what](const TensorSpec& spec) {
-    return Layout(*spec.dtype, spec.sizes).nbytes() +
-           static_cast<std::size_t>(what.first_element) * size_of(*spec.dtype);
-  };
   std::size_t bytes = 0;
   for (const TensorSpec& spec : payload_tensors(what, operation.is_coalesced()))
-    bytes += std::max<std::size_t>((bytes_of(spec) + unit - 1) / unit, 1) * unit;
+    bytes += OperandMemory::taken_by(Layout(*spec.dtype, spec.sizes).nbytes() +
+                                     static_cast<std::size_t>(what.first_element) * size_of(*spec.dtype));
   return 2 * bytes;  // no member has more than an input and an output of each
 }
 
