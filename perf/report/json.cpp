@@ -23,6 +23,7 @@ constexpr const char* recorded_environment[] = {
     "TUTTI_NCCL_LIBRARY",
     "TUTTI_SIGNALS",
     "TUTTI_ROUNDS",
+    "TUTTI_OPEN_FOREIGN_MEMORY",
     "TUTTI_LAUNCH_THREADS",
     "TUTTI_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",
