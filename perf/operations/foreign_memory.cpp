@@ -11,7 +11,7 @@
 namespace tutti::perf {
 namespace {
 
-/// The sizes of PyTorch's pieces, of small segments and of others.
+/// PyTorch's segments have pieces of these sizes: small segments, and others.
 constexpr std::size_t small_piece = std::size_t{2} << 20U;
 constexpr std::size_t large_piece = std::size_t{20} << 20U;
 

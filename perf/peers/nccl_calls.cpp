@@ -28,7 +28,7 @@ constexpr std::pair<DType, SummedType> summed_types[] = {
     {DType::int32, {ncclInt32, 1}},       {DType::uint32, {ncclUint32, 1}},
     {DType::int64, {ncclInt64, 1}},       {DType::uint64, {ncclUint64, 1}},
     {DType::complex64, {ncclFloat32, 2}}, {DType::complex128, {ncclFloat64, 2}}};
-/// Those that are not made for each communicator.
+/// NCCL's operations, other than those that are made for each communicator.
 constexpr std::pair<ReduceKind, ncclRedOp_t> operations[] = {{ReduceKind::sum, ncclSum},
                                                              {ReduceKind::avg, ncclAvg},
                                                              {ReduceKind::min, ncclMin},

@@ -51,8 +51,8 @@ const std::pair<DType, MPI_Datatype> mpi_summed_types[] = {{DType::boolean, MPI_
                                                            {DType::float64, MPI_DOUBLE},
                                                            {DType::complex64, MPI_C_FLOAT_COMPLEX},
                                                            {DType::complex128, MPI_C_DOUBLE_COMPLEX}};
-/// What MPI calls the reductions that it has, of numbers and of bool: there, sums and maxima are logical or,
-/// products and minima logical and.
+/// MPI's operations for a reduction, of numbers and of bool: there, sums and maxima are logical or, products
+/// and minima logical and.
 struct Operations {
   MPI_Op of_numbers;
   MPI_Op of_bool;
