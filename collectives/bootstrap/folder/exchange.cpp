@@ -40,12 +40,7 @@ class Exchange::Impl {
   void limit_waits(std::chrono::milliseconds timeout) { limit_ = std::min(timeout, timeout_); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   [[nodiscard]] std::unique_ptr<Network> network(Exchange& exchange) {
-    try {
-      return make_network(session_, exchange);
-    } catch (const Error& error) {
-      session_->stop(error);
-      throw;
-    }
+    return make_network(session_, exchange);
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/folder/network.hpp"
 
+#include "transport/team/shared/agreement.hpp"
 #include "tutti/error.hpp"
 
 #include <array>
@@ -9,6 +10,8 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,25 +29,44 @@ constexpr std::chrono::milliseconds while_busy{50};
 /// How often who gets nothing looks whether another rank has told of its end.
 constexpr std::chrono::milliseconds between_looks{100};
 
+/// Returns what rank 0 of the exchange has drawn.
+std::string common_number(tutti::Exchange& exchange) {
+  Number mine{};
+  draw_name().copy(mine.data(), mine.size());
+  const Number first = transport::team::gather(exchange, mine).front();
+  return {first.data(), first.size()};
+}
+
+/// Takes a step on all ranks of the exchange. Throws on all of them, and only when all have taken it, if it
+/// fails on one.
+void take_step(tutti::Exchange& exchange, const std::function<void()>& step) {
+  std::optional<Error> own;
+  try {
+    step();
+  } catch (const Error& error) {
+    own = error;
+  }
+  const std::string complaint = transport::team::first_complaint(exchange, own ? own->what() : "");
+  if (own) throw Error(*own);
+  if (!complaint.empty())
+    throw Error(ErrorCode::peer_unavailable, "shared_folder: not all ranks have a network: " + complaint);
+}
+
 /// A message is a file "m-SOURCE-COUNT" in the folder "to-TARGET" of the network's folder, which the target
 /// removes when it has read it. Messages of a source have consecutive counts from 1. A rank that fails, as
 /// the disk is full for instance, tells the others by "end" in the network's folder, for which it has
 /// reserved "spare-RANK".
 class FolderNetwork final : public Network {
  public:
-  FolderNetwork(std::shared_ptr<const Session> session, tutti::Exchange& exchange)
+  FolderNetwork(std::shared_ptr<const Session> session, const tutti::Exchange& exchange, std::string name)
       : session_(std::move(session)),
         rank_(exchange.rank()),
-        name_("net-" + common_number(exchange)),
+        name_(std::move(name)),
         box_(session_->box().inner(name_)),
         inbox_(box_.inner(inbox_name(rank_))),
         sent_(static_cast<std::size_t>(exchange.size()), 0),
         received_(sent_) {
     box_.reserve(session_->key(), name_, spare_name());
-    wait_for_all(exchange);
-    for (int target = 0; target < exchange.size(); ++target)
-      outboxes_.push_back(box_.inner(inbox_name(target)));
-    wait_for_all(exchange);
   }
   ~FolderNetwork() override {
     box_.remove_inner(inbox_name(rank_));
@@ -52,6 +74,11 @@ class FolderNetwork final : public Network {
     session_->box().remove_empty(name_);
   }
 
+  /// Opens the folders of all targets, which have made them.
+  void open_outboxes() {
+    for (std::size_t target = 0; target < sent_.size(); ++target)
+      outboxes_.push_back(box_.inner(inbox_name(static_cast<int>(target))));
+  }
   [[nodiscard]] std::string name() const override { return "a shared folder"; }
   void send(int target, std::vector<std::byte> bytes) override;
   [[nodiscard]] std::optional<Message> receive() override;
@@ -69,9 +96,6 @@ class FolderNetwork final : public Network {
   }
   [[nodiscard]] std::string spare_name() const { return fmt::format("spare-{}", rank_); }
   [[nodiscard]] std::string place_of(int target) const { return name_ + "/" + inbox_name(target); }
-  /// Returns what rank 0 of the exchange has drawn.
-  [[nodiscard]] static std::string common_number(tutti::Exchange& exchange);
-  static void wait_for_all(tutti::Exchange& exchange) { static_cast<void>(common_number(exchange)); }
   /// Calls `work`, and tells the others if it throws.
   template <class Work>
   auto told(const Work& work);
@@ -96,14 +120,6 @@ class FolderNetwork final : public Network {
   Clock::time_point next_look_{};             ///< for what other ranks tell
   std::size_t next_source_ = 0;
 };
-
-std::string FolderNetwork::common_number(tutti::Exchange& exchange) {
-  Number mine{};
-  draw_name().copy(mine.data(), mine.size());
-  std::vector<Number> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  return {all[0].data(), all[0].size()};
-}
 
 template <class Work>
 auto FolderNetwork::told(const Work& work) {
@@ -206,7 +222,11 @@ bool FolderNetwork::has_been_delivered() {
 }  // namespace
 
 std::unique_ptr<Network> make_network(std::shared_ptr<const Session> session, tutti::Exchange& exchange) {
-  return std::make_unique<FolderNetwork>(std::move(session), exchange);
+  const std::string name = "net-" + common_number(exchange);
+  std::unique_ptr<FolderNetwork> network;
+  take_step(exchange, [&] { network = std::make_unique<FolderNetwork>(std::move(session), exchange, name); });
+  take_step(exchange, [&] { network->open_outboxes(); });
+  return network;
 }
 
 }  // namespace tutti::shared_folder
