@@ -274,17 +274,22 @@ bool Session::has_met_as(const std::string& number, Wait& wait) {
   enter(wait_for_welcome(wait, number).substr(prefix));
   box_ = job_.existing(name_);
   if (!box_) return false;
-  // If the others have met without this number, whoever is there as this rank keeps its files.
+  // If the others have met without this number, or this process cannot arrive, whoever is there as this rank
+  // keeps its files.
   std::optional<Bytes> met = get("go");
+  bool has_arrived = false;
   try {
     if (!met) {
       arrive(number);
+      has_arrived = true;
       met = wait_for_go(wait);
     }
   } catch (const Error& error) {
     if (is_gone(error)) return false;
-    leave();
-    depart();
+    if (has_arrived) {
+      leave();
+      depart();
+    }
     throw;
   }
   if (!met) return false;
