@@ -20,7 +20,7 @@ inline constexpr int most_ranks = 4;
 inline constexpr std::size_t slot_count = 8;
 inline constexpr std::size_t slot_bytes = 4096;
 
-/// What ranks share; a new file has zeros.
+/// Holds what ranks share, in a file that has zeros at first.
 struct Shared {
   struct Rank {
     std::atomic<unsigned> posted;
