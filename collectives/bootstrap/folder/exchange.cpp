@@ -4,7 +4,6 @@
 #include "collectives/bootstrap/folder/network.hpp"
 #include "collectives/bootstrap/folder/session.hpp"
 #include "collectives/bootstrap/own_device.hpp"
-#include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/shared_folder.hpp"
 #include "tutti/tcp.hpp"
@@ -12,8 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <iterator>
 #include <optional>
 #include <string_view>

@@ -7,8 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <optional>

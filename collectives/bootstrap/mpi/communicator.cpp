@@ -2,8 +2,6 @@
 #include "collectives/bootstrap/mpi/checks.hpp"
 #include "collectives/bootstrap/own_device.hpp"
 #include "os/descriptor.hpp"
-#include "tutti/device.hpp"
-#include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
 
 #include <algorithm>

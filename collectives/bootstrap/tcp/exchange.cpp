@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/own_device.hpp"
 #include "collectives/bootstrap/tcp/star.hpp"
-#include "tutti/device.hpp"
-#include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 
 #include <utility>
