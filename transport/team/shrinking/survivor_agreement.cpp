@@ -5,7 +5,6 @@
 #include "os/shared_memory.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <iterator>
 #include <optional>
 #include <thread>
@@ -155,7 +154,7 @@ ShrinkStage SurvivorAgreement::seal() {
     if (round != stage.round) begin_to_wait();
     round = stage.round;
     const bool may_judge = pauses_.may_judge(Clock::now());
-    if (stage.phase != Phase::open) entrance_.reset();
+    if (stage.phase != Phase::open) admission_.close();
     if (stage.phase == Phase::made) leave(stage);
     if (stage.phase == Phase::open) {
       arrive(stage);
@@ -194,7 +193,7 @@ void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
   // Not before: who arrives after an attempt has failed takes part in the next one.
   if (!are_alike(open, arrived)) return;
   if (wish_.change != RankChange::shrink) {
-    const auto newcomers = admit(open, arrived, may_judge);
+    const auto newcomers = admission_.admit(open, arrived, may_judge);
     if (!newcomers) return;
     arrived.insert(arrived.end(), newcomers->begin(), newcomers->end());
   }
@@ -203,89 +202,6 @@ void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
                                           .round = open.round,
                                           .phase = Phase::sealed,
                                           .proposer = static_cast<std::uint32_t>(self_)}));
-}
-
-std::optional<std::vector<std::size_t>> SurvivorAgreement::admit(const ShrinkStage& open,
-                                                                 const std::vector<std::size_t>& arrived,
-                                                                 bool may_judge) {
-  const bool grows = wish_.change == RankChange::grow;
-  if (grows && arrived.size() < board_.ranks()) {
-    fail(open, ErrorCode::peer_unavailable,
-         fmt::format("only {} of {} ranks are left, and newcomers come to all: shrink the communicator, or "
-                     "replace who is lost",
-                     arrived.size(), board_.ranks()));
-  } else if (arrived.front() == self_) {
-    const std::size_t most = grows ? wish_.most_new : board_.ranks() - arrived.size();
-    return let_in(open, grows ? wish_.fewest_new : most, most, may_judge && is_time_over());
-  } else if (may_judge && is_time_over(2)) {
-    fail(open, ErrorCode::timeout, fmt::format("rank {} lets nobody in", arrived.front()));
-  }
-  entrance_.reset();
-  return std::nullopt;
-}
-
-std::optional<std::vector<std::size_t>> SurvivorAgreement::let_in(const ShrinkStage& open, std::size_t fewest,
-                                                                  std::size_t most, bool is_over) {
-  std::string trouble;
-  try {
-    if (newcomers_in(open).size() < most) trouble = watch_entrance();
-  } catch (const Error& error) {
-    // A rank that has just been lost may have been listening there.
-    if (error.native_code() != EADDRINUSE) {
-      fail(open, error.code(), error.what());
-      return std::nullopt;
-    }
-    trouble = fmt::format(": {}", error.what());
-  }
-  std::vector<std::size_t> newcomers = newcomers_in(open);
-  if (newcomers.size() >= (is_over ? fewest : most)) {
-    newcomers.resize(std::min(newcomers.size(), most));
-    return newcomers;
-  }
-  if (is_over) {
-    fail(open, ErrorCode::timeout,
-         fmt::format("{} of {} new ranks came to {} within {} ms{}", newcomers.size(), fewest, wish_.place,
-                     wish_.timeout.count(), trouble));
-  }
-  return std::nullopt;
-}
-
-std::string SurvivorAgreement::watch_entrance() {
-  if (entrance_ == nullptr) entrance_ = team_.open_entrance();
-  entrance_->look({.admit = [this](const Applicant& applicant) { return ticket_for(applicant); },
-                   .note_departure =
-                       [this](std::size_t participant, pid_t process) {
-                         board_.slots[participant].process.compare_exchange_strong(process, 0);
-                       }});
-  return entrance_->account();
-}
-
-std::vector<std::size_t> SurvivorAgreement::newcomers_in(const ShrinkStage& open) {
-  std::vector<std::size_t> newcomers;
-  for (std::size_t each = board_.ranks(); each < board_.slots.size(); ++each) {
-    if (has_arrived(each, open) && !is_given_up_[each] && !is_lost(each, true)) newcomers.push_back(each);
-  }
-  return newcomers;
-}
-
-std::optional<Ticket> SurvivorAgreement::ticket_for(const Applicant& applicant) {
-  for (std::size_t each = board_.ranks(); each < board_.slots.size(); ++each) {
-    if (!is_process_gone(each)) continue;
-    ShrinkSlot& slot = board_.slots[each];
-    slot.arrived.store(0);
-    slot.process_space.store(applicant.process_space);
-    slot.process.store(applicant.process);
-    watched_[each] = {};
-    is_given_up_[each] = false;
-    Ticket ticket = team_.ticket();
-    ticket.participant = each;
-    ticket.attempt = attempt_;
-    ticket.change = wish_.change;
-    ticket.leaves_out_late = wish_.leaves_out_late;
-    ticket.timeout = wish_.timeout;
-    return ticket;
-  }
-  return std::nullopt;
 }
 
 void SurvivorAgreement::wait_to_be_let_in(bool may_judge) {

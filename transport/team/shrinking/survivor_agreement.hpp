@@ -56,6 +56,37 @@ struct ShrinkingTeam {
 [[nodiscard]] std::vector<std::size_t> in_new_order(const std::vector<std::size_t>& going_on,
                                                     std::size_t ranks);
 
+class SurvivorAgreement;
+
+/// Lets newcomers into an agreement, which it is a part of: opens an entrance and watches it, as long as this
+/// rank is the first of those that have arrived.
+class NewcomerAdmission {
+ public:
+  explicit NewcomerAdmission(SurvivorAgreement& agreement) : agreement_(agreement) {}
+
+  /// Lets newcomers in, if this is the first rank that has arrived. Returns those that go on, once they are
+  /// enough.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> admit(const ShrinkStage& open,
+                                                              const std::vector<std::size_t>& arrived,
+                                                              bool may_judge);
+  /// Closes the entrance, if it is open.
+  void close() noexcept { entrance_.reset(); }
+
+ private:
+  /// Lets them in on the rank that is the first. Returns those that go on once they are `most`, or at least
+  /// `fewest` when the time `is_over`; ends the attempt if they are fewer then.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> let_in(const ShrinkStage& open, std::size_t fewest,
+                                                               std::size_t most, bool is_over);
+  /// Lets in who has come. Returns who has come besides, in words. Throws if it cannot open the entrance.
+  [[nodiscard]] std::string watch_entrance();
+  [[nodiscard]] std::vector<std::size_t> newcomers_in(const ShrinkStage& open);
+  /// Returns a ticket for a free slot, if there is one.
+  [[nodiscard]] std::optional<Ticket> ticket_for(const Applicant& applicant);
+
+  SurvivorAgreement& agreement_;
+  std::unique_ptr<Entrance> entrance_;
+};
+
 /// Lets the ranks of a team on one host agree on who goes on, through the memory that they share, and form a
 /// team of these. Neither a rank that is lost nor an exchange is needed.
 ///
@@ -89,6 +120,7 @@ class SurvivorAgreement {
   struct NotNeeded {};
 
  private:
+  friend class NewcomerAdmission;
   friend class SurvivorExchange;
   using Clock = std::chrono::steady_clock;
 
@@ -101,20 +133,6 @@ class SurvivorAgreement {
   [[nodiscard]] bool are_alike(const ShrinkStage& open, const std::vector<std::size_t>& arrived);
   /// Says how the wish of a rank differs from this rank's; empty if it does not.
   [[nodiscard]] std::string difference_from(std::size_t rank) const;
-  /// Lets newcomers in, if this is the first rank that has arrived. Returns those that go on, once they are
-  /// enough.
-  [[nodiscard]] std::optional<std::vector<std::size_t>> admit(const ShrinkStage& open,
-                                                              const std::vector<std::size_t>& arrived,
-                                                              bool may_judge);
-  /// Does so on the rank that is the first. Returns those that go on once they are `most`, or at least
-  /// `fewest` when the time `is_over`; ends the attempt if they are fewer then.
-  [[nodiscard]] std::optional<std::vector<std::size_t>> let_in(const ShrinkStage& open, std::size_t fewest,
-                                                               std::size_t most, bool is_over);
-  /// Lets in who has come. Returns who has come besides, in words. Throws if it cannot open the entrance.
-  [[nodiscard]] std::string watch_entrance();
-  [[nodiscard]] std::vector<std::size_t> newcomers_in(const ShrinkStage& open);
-  /// Returns a ticket for a free slot, if there is one.
-  [[nodiscard]] std::optional<Ticket> ticket_for(const Applicant& applicant);
   /// Waits, as a newcomer, for enough others. Throws if there is no rank left that could seal.
   void wait_to_be_let_in(bool may_judge);
   /// Waits for the outcome of a round without this rank.
@@ -176,7 +194,7 @@ class SurvivorAgreement {
     PeerProcess process;
   };
   std::vector<Watched> watched_;  ///< by participant
-  std::unique_ptr<Entrance> entrance_;
+  NewcomerAdmission admission_{*this};
   Clock::time_point began_;
   SuspensionDetector pauses_;
 };
