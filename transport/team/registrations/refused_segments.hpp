@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/team/registrations/retired_segments.hpp"
+#include "transport/team/registrations/memory_identities.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,8 +16,6 @@ namespace tutti::transport::team {
 /// once, and what is in pieces, whose export takes time for each, is not tried again.
 class RefusedSegments {
  public:
-  using Identities = decltype(RegisteredSegment::identities);
-
   /// Returns why the memory cannot be offered: all of some memory that could not be is within it. nullptr if
   /// that is not known.
   [[nodiscard]] const std::string* reason_of(std::span<const std::byte> memory) const noexcept {
@@ -28,7 +26,7 @@ class RefusedSegments {
   }
   /// Adds memory, which consists of these, if it is foreign. Returns true if it shares no bytes with memory
   /// that is known.
-  [[nodiscard]] bool add(std::span<const std::byte> memory, Identities identities, std::string reason) {
+  [[nodiscard]] bool add(std::span<const std::byte> memory, MemoryIdentities identities, std::string reason) {
     const bool is_new =
         std::ranges::none_of(refused_, [memory](const Refused& refused) { return refused.overlaps(memory); });
     std::erase_if(refused_, [memory](const Refused& refused) {  // what contains those, contains this
@@ -51,7 +49,7 @@ class RefusedSegments {
   struct Refused {
     const std::byte* begin = nullptr;
     std::size_t bytes = 0;
-    Identities identities;
+    MemoryIdentities identities;
     std::string reason;
 
     [[nodiscard]] bool overlaps(std::span<const std::byte> memory) const noexcept {

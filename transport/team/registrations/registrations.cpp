@@ -111,7 +111,8 @@ Registrations::Segments::iterator Registrations::enter(int device, const Caching
   if (extent.origin == backend::MemoryOrigin::block && is_foreign_open({extent.address, extent.bytes}))
     return refuse("others have not closed what was there before");  // the driver might not open two of them
   const std::span<const std::byte> memory(extent.address, extent.bytes);
-  refused_.forget_unless([this](const Identities& identities) { return are_current(identities); });
+  refused_.forget_unless(
+      [this](const MemoryIdentities& identities) { return are_current(runtime_.backend(), identities); });
   const std::string* const reason = refused_.reason_of(memory);
   if (reason != nullptr && extent.origin != backend::MemoryOrigin::block) return refuse(*reason);
   const std::optional<std::uint32_t> entry = entries_.unused();
@@ -153,7 +154,7 @@ std::optional<Registrations::Segments::iterator> Registrations::foreign_segment_
     return refuse("devices of this process get access to pieces only by a registration (register_memory)");
   if (membership_.rank_count() == 1) return std::nullopt;
   const CachingAllocator::Extent extent = join(*found);
-  Segment segment{.identities = identities_of({extent.address, extent.bytes})};
+  Segment segment{.identities = identities_of(backend, {extent.address, extent.bytes})};
   if (segment.identities.empty()) return refuse("the driver does not tell it from other memory");
   set_aside({extent.address, extent.bytes}, false);
   return enter(device, extent, std::move(segment));
@@ -179,25 +180,6 @@ CachingAllocator::Extent Registrations::join(const DeviceAllocation& found) {
     end = std::max(end, first + segment.second.bytes);
   }
   return {.address = begin, .bytes = static_cast<std::size_t>(end - begin), .origin = found.origin};
-}
-
-Registrations::Identities Registrations::identities_of(std::span<const std::byte> memory) {
-  Identities identities;
-  const std::byte* const end = memory.data() + memory.size();
-  for (const std::byte* at = memory.data(); at < end;) {
-    const backend::PointerInfo info = runtime_.backend().pointer_info(at);
-    const std::uint64_t identity = runtime_.backend().identity_of(at);
-    if (identity == 0 || info.base + info.bytes <= at) return {};
-    identities.emplace_back(at, identity);
-    at = info.base + info.bytes;
-  }
-  return identities;
-}
-
-bool Registrations::are_current(const Identities& identities) {
-  return std::ranges::all_of(identities, [this](const auto& known) {
-    return runtime_.backend().identity_of(known.first) == known.second;
-  });
 }
 
 void Registrations::open(std::uint32_t entry, int device, const CachingAllocator::Extent& extent,

@@ -10,6 +10,7 @@
 #include "transport/team/lateness/waiting.hpp"
 #include "transport/team/progress/abort.hpp"
 #include "transport/team/progress/progress.hpp"
+#include "transport/team/registrations/memory_identities.hpp"
 #include "transport/team/registrations/peer_segments.hpp"
 #include "transport/team/registrations/refused_segments.hpp"
 #include "transport/team/registrations/registration_entries.hpp"
@@ -132,7 +133,6 @@ class Registrations final : public SegmentObserver {
  private:
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
-  using Identities = decltype(Segment::identities);
 
   /// Returns the segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
@@ -150,11 +150,10 @@ class Registrations final : public SegmentObserver {
                                                                       std::span<const std::byte> memory);
   /// Returns what was found, pieces together with the foreign segments that they share bytes with.
   [[nodiscard]] CachingAllocator::Extent join(const DeviceAllocation& found);
-  /// Returns the identities of what the memory consists of; empty if one is not known.
-  [[nodiscard]] Identities identities_of(std::span<const std::byte> memory);
   /// Returns true unless the program has freed foreign memory of the segment.
-  [[nodiscard]] bool is_current(const Segment& segment) { return are_current(segment.identities); }
-  [[nodiscard]] bool are_current(const Identities& identities);
+  [[nodiscard]] bool is_current(const Segment& segment) {
+    return are_current(runtime_.backend(), segment.identities);
+  }
   Segments::iterator refuse(std::string reason);
   /// Sets segments that share bytes with `memory` aside, so that no more calls use them: blocks that have
   /// been freed, or foreign memory. Unless they may be replayed, captured calls that use them count as gone;

@@ -3,6 +3,7 @@
 
 #include "allocator/caching_allocator.hpp"
 #include "backend/shared_pieces.hpp"
+#include "transport/team/registrations/memory_identities.hpp"
 #include "transport/team/shared/registration_tables.hpp"
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include <mutex>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace tutti::transport::team {
 
@@ -25,14 +25,12 @@ struct RegisteredSegment {
   bool is_pieces = false;  ///< others keep it until they close it, even if it is freed
   bool is_block = false;   ///< a block of an expandable segment, which may get other bounds
   std::uint32_t entry = 0;
-  std::uint64_t last_use = 0;    ///< sequence number of a call
-  std::uint64_t last_batch = 0;  ///< number of a batch of messages
-  bool is_kept = false;          ///< captured calls may use it, or kernels of symmetric memory
-  bool is_open = false;          ///< all others have reported so
-  bool was_awaited = false;      ///< by a message, to be opened by its sender
-  /// The identities (`MemoryCalls::identity_of`) of what foreign memory that was opened by itself consists
-  /// of, by address; empty for other memory.
-  std::vector<std::pair<const std::byte*, std::uint64_t>> identities{};
+  std::uint64_t last_use = 0;     ///< sequence number of a call
+  std::uint64_t last_batch = 0;   ///< number of a batch of messages
+  bool is_kept = false;           ///< captured calls may use it, or kernels of symmetric memory
+  bool is_open = false;           ///< all others have reported so
+  bool was_awaited = false;       ///< by a message, to be opened by its sender
+  MemoryIdentities identities{};  ///< of foreign memory that was opened by itself; empty for other memory
   /// Offers the memory to the others, if it is in pieces or from a pool, until all have it open or it is
   /// retired.
   std::unique_ptr<backend::SharedPieces> pieces = nullptr;
