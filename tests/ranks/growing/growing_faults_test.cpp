@@ -2,6 +2,7 @@
 #include "ranks/growing/growing.hpp"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
+#include "support/shared_object.hpp"
 #include "support/timing.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
@@ -14,13 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <new>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 /// Ranks and spares that are killed while they make calls, and while spares take the places of others.
 namespace tutti::test::ranks {
@@ -82,9 +81,7 @@ void go_on(Communicator& communicator, const MeetingPoint& point, const Stopwatc
 }
 
 TEST(GrowingFaults, SparesTakeThePlacesOfWhoIsKilledAtAnyTime) {
-  void* const memory =
-      mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* const failed_spares = new (memory) std::atomic<bool>(false);
+  const SharedObject<std::atomic<bool>> failed_spares;
   std::mt19937_64 random(test_seed());
   for (int trial = 0; trial < 6; ++trial) {
     SCOPED_TRACE(testing::Message() << "trial " << trial);
@@ -115,7 +112,6 @@ TEST(GrowingFaults, SparesTakeThePlacesOfWhoIsKilledAtAnyTime) {
     EXPECT_FALSE(failed_spares->load());
     // Spares that were not needed still wait, and are killed.
   }
-  munmap(memory, sizeof(std::atomic<bool>));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "support/errors.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/ranks.hpp"
+#include "support/shared_object.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -19,14 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 /// Ranks that go on as a smaller communicator.
 namespace tutti::test::ranks {
@@ -61,9 +60,7 @@ TEST(Shrinking, GoesOnWithoutAKilledRankSoon) {
 }
 
 TEST(Shrinking, ShrinksAgainDownToOneRank) {
-  void* const memory =
-      mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* const have_worked = new (memory) std::atomic<int>(0);
+  const SharedObject<std::atomic<int>> have_worked;
   Ranks ranks(4, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     int all_so_far = 0;
@@ -80,7 +77,6 @@ TEST(Shrinking, ShrinksAgainDownToOneRank) {
     }
   });
   expect_endings(ranks, {all_right, killed, killed, killed});
-  munmap(memory, sizeof(std::atomic<int>));
 }
 
 TEST(Shrinking, GoesOnWithoutAStoppedRankWhichThenLearnsIt) {

@@ -2,6 +2,7 @@
 #include "collectives/bootstrap/tcp/local_rendezvous.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
+#include "support/shared_object.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/timing.hpp"
 #include "transport/team/shared/agreement.hpp"
@@ -15,13 +16,11 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 /// What trainers are made of goes on with the ranks that are left.
 namespace tutti::test {
@@ -213,9 +212,7 @@ TEST(Rescaling, ReplicasBringBackTheShardsOfALostRank) {
 }
 
 TEST(Rescaling, ReplicasServeLossesOneAfterAnother) {
-  void* const memory =
-      mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* const rescaled = new (memory) std::atomic<int>(0);
+  const SharedObject<std::atomic<int>> rescaled;
   Ranks ranks(4, [&](Exchange& exchange) {
     Communicator communicator(exchange, one_device(exchange));
     ShardedOptimizer optimizer = optimizer_with_replicas(communicator);
@@ -241,7 +238,6 @@ TEST(Rescaling, ReplicasServeLossesOneAfterAnother) {
     }
   });
   EXPECT_EQ(ranks.wait(), (std::vector<Ending>{killed, killed, killed, all_right}));
-  munmap(memory, sizeof(std::atomic<int>));
 }
 
 TEST(Rescaling, ReplicasBringANewRankUpToDate) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/environment.hpp"
+#include "support/shared_object.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/peer_process.hpp"
 #include "transport/team/shared/rank_status.hpp"
@@ -13,13 +14,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -213,9 +212,6 @@ class Process {
 class Trial {
  public:
   Trial(const Plan& plan, int number) : plan_(plan), number_(number) {
-    void* const memory =
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    shared_ = new (memory) Shared;
     for (auto& seen_at : shared_->seen_at) seen_at.store(RankStatus::now());
     for (std::size_t each = 0; each < plan.processes(); ++each) shared_->processes[each].store(start(each));
     shared_->has_begun.store(true);
@@ -228,7 +224,6 @@ class Trial {
       kill(process(each), SIGKILL);
       waitpid(process(each), nullptr, 0);
     }
-    munmap(shared_, sizeof(Shared));
   }
 
   /// Resumes stopped processes when all others have ended. Returns true when all have.
@@ -318,7 +313,7 @@ class Trial {
 
   Plan plan_;
   int number_;
-  Shared* shared_ = nullptr;
+  const test::SharedObject<Shared> shared_;
   const Clock::time_point began_ = Clock::now();
   const std::chrono::milliseconds limit_ = test::patient(20s);
   std::array<bool, most_processes> has_ended_{};

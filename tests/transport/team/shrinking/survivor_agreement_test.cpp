@@ -2,6 +2,7 @@
 #include "transport/team/shrinking/survivor_agreement.hpp"
 
 #include "support/environment.hpp"
+#include "support/shared_object.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/peer_process.hpp"
 #include "transport/team/shared/rank_status.hpp"
@@ -15,14 +16,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,9 +169,6 @@ class Rank {
 class Trial {
  public:
   Trial(const Plan& plan, int number) : plan_(plan), number_(number) {
-    void* const memory =
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    shared_ = new (memory) Shared;
     for (auto& seen_at : shared_->seen_at) seen_at.store(RankStatus::now());
     for (std::size_t rank = 0; rank < plan.ranks; ++rank) shared_->processes[rank].store(start(rank));
     shared_->has_begun.store(true);
@@ -186,7 +182,6 @@ class Trial {
       kill(process(rank), SIGKILL);
       waitpid(process(rank), nullptr, 0);
     }
-    munmap(shared_, sizeof(Shared));
   }
 
   /// Sends signals whose time has come, and resumes stopped ranks when all others have ended. Returns true
@@ -269,7 +264,7 @@ class Trial {
 
   Plan plan_;
   int number_;
-  Shared* shared_ = nullptr;
+  const test::SharedObject<Shared> shared_;
   Clock::time_point began_;
   const std::chrono::milliseconds limit_ = test::patient(20s);
   std::array<bool, most_ranks> has_ended_{};
