@@ -6,7 +6,6 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -15,37 +14,18 @@
 #include <gtest/gtest.h>
 
 /// Memory of the program's own that communicators open without a registration.
-namespace tutti {
+namespace tutti::test {
 namespace {
 
-using namespace std::chrono_literals;
-using test::device_of;
-using test::expect_all_right;
-using test::holds;
-using test::is_in_place;
-using test::Origin;
-using test::own_count;
-using test::OwnMemory;
-
-class ForeignPieces : public testing::Test {
- protected:
-  /// Both ranks open one another's memory by themselves; on GPUs, blocks must then outlive the communicator.
-  static Communicator make(Exchange& exchange) {
-    return Communicator(exchange, {.devices = {Device(device_of(exchange))},
-                                   .timeout = 30s,
-                                   .transport = TransportKind::p2p,
-                                   .opens_foreign_memory = true});
-  }
-};
-class ForeignMemory : public ForeignPieces, public testing::WithParamInterface<Origin> {};
-INSTANTIATE_TEST_SUITE_P(Origins, ForeignMemory, test::each_origin(), test::name_of_origin);
+class ForeignMemory : public testing::TestWithParam<Origin> {};
+INSTANTIATE_TEST_SUITE_P(Origins, ForeignMemory, each_origin(), name_of_origin);
 
 TEST_P(ForeignMemory, IsOpenedByItself) {
   expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
     const OwnMemory own(device_of(exchange), origin, 3 * own_count);
     const OwnMemory received(device_of(exchange), origin);
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_opening(exchange);
     // Parts that share bytes with earlier ones, within them and around them, in a call and in the next.
     const std::size_t unit = own_count * sizeof(std::int32_t) / 4 / 512 * 512;
     constexpr std::pair<std::size_t, std::int64_t> parts[] = {{4, 4}, {5, 4},  {2, 5},
@@ -71,12 +51,12 @@ TEST_P(ForeignMemory, IsOpenedByItself) {
   });
 }
 
-TEST_F(ForeignPieces, MayBeMappedAnewAtItsAddress) {
+TEST(ForeignPieces, MayBeMappedAnewAtItsAddress) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
     OwnMemory own(device_of(exchange), Origin::pieces);
     const Tensor mine = own.tensor();
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_opening(exchange);
     for (int round = 0; round < 6; ++round) {
       mine.fill_(rank + round);
       communicator.all_reduce({mine}, {mine});
@@ -93,7 +73,7 @@ TEST_P(ForeignMemory, ServesReplaysAfterLargerPartsWereUsed) {
   expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
     const int rank = exchange.rank();
     const OwnMemory own(device_of(exchange), origin, 2 * own_count);
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_opening(exchange);
     const Tensor part = own.tensor(4096, own_count);
     PersistentCollective call = communicator.persistent([&] { communicator.all_reduce({part}, {part}); });
     for (int round = 0; round < 3; ++round) {
@@ -110,4 +90,4 @@ TEST_P(ForeignMemory, ServesReplaysAfterLargerPartsWereUsed) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,7 @@
 /// Memory that the program has allocated itself, by `register_memory` and without it.
 namespace tutti::test {
 
-/// Large enough to be read where they lie: of int32, more than 4 MiB.
+/// A number of int32 elements that calls read where they lie: more than 4 MiB.
 inline constexpr std::int64_t own_count = 1'200'000;
 
 /// The two ways in which a program gets memory of a device.
@@ -106,10 +107,15 @@ class OwnMemory {
   return exchange.rank() % device_count();
 }
 
-[[nodiscard]] inline Communicator make(Exchange& exchange) {
+[[nodiscard]] inline Communicator make(Exchange& exchange, std::optional<bool> opens_foreign_memory = {}) {
   return Communicator(exchange, {.devices = {Device(device_of(exchange))},
                                  .timeout = std::chrono::seconds(30),
-                                 .transport = TransportKind::p2p});
+                                 .transport = TransportKind::p2p,
+                                 .opens_foreign_memory = opens_foreign_memory});
+}
+/// Makes a communicator whose ranks open one another's memory by themselves. On GPUs, blocks must outlive it.
+[[nodiscard]] inline Communicator make_opening(Exchange& exchange) {
+  return make(exchange, true);
 }
 
 [[nodiscard]] inline bool is_in_place(const Communicator& communicator) {

@@ -13,7 +13,6 @@
 #include "tutti/tensor.hpp"
 #include "tutti/virtual_devices.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,21 +23,11 @@
 #include <gtest/gtest.h>
 
 /// Memory of the program's own that cannot be registered, or cannot be opened by other ranks.
-namespace tutti {
+namespace tutti::test {
 namespace {
 
-using test::device_of;
-using test::expect_all_right;
-using test::expect_sum;
-using test::is_in_place;
-using test::make;
-using test::Origin;
-using test::own_count;
-using test::OwnMemory;
-using test::refuses;
-
 class RefusedMemory : public testing::TestWithParam<Origin> {};
-INSTANTIATE_TEST_SUITE_P(Origins, RefusedMemory, test::each_origin(), test::name_of_origin);
+INSTANTIATE_TEST_SUITE_P(Origins, RefusedMemory, each_origin(), name_of_origin);
 
 TEST_P(RefusedMemory, IsWhatCannotBeRegistered) {
   expect_all_right(1, [origin = GetParam()](Exchange&) {
@@ -76,14 +65,14 @@ void refuse_next_offer() {
 
 TEST(RefusedPieces, AreToldOfOnceAndNotTriedAgainUntilTheyChange) {
   expect_all_right(2, [](Exchange& exchange) {
-    if (!test::on_virtual_devices()) GTEST_SKIP() << "needs injected faults";
+    if (!on_virtual_devices()) GTEST_SKIP() << "needs injected faults";
     const int rank = exchange.rank();
     const OwnMemory own(device_of(exchange), Origin::pieces);
     MemoryRegistration registration = own.registered();
     Communicator communicator = make(exchange);
     if (rank == 0) refuse_next_offer();
     for (int round = 0; round < 3; ++round) {
-      test::StandardError log;
+      StandardError log;
       expect_sum(communicator, own, rank, 1);
       const std::string text = log.end();
       EXPECT_EQ(is_in_place(communicator), rank == 1);
@@ -102,13 +91,10 @@ TEST(RefusedPieces, AreToldOfOnceAndNotTriedAgainUntilTheyChange) {
 
 TEST(RefusedPieces, OfForeignMemoryAreTriedAgainOnceTheyAreOthers) {
   expect_all_right(2, [](Exchange& exchange) {
-    if (!test::on_virtual_devices()) GTEST_SKIP() << "needs injected faults";
+    if (!on_virtual_devices()) GTEST_SKIP() << "needs injected faults";
     const int rank = exchange.rank();
     OwnMemory own(device_of(exchange), Origin::pieces);
-    Communicator communicator(exchange, {.devices = {Device(device_of(exchange))},
-                                         .timeout = std::chrono::seconds(30),
-                                         .transport = TransportKind::p2p,
-                                         .opens_foreign_memory = true});
+    Communicator communicator = make_opening(exchange);
     if (rank == 0) refuse_next_offer();
     for (int round = 0; round < 3; ++round) {
       if (round == 2) own.map_anew();
@@ -127,7 +113,7 @@ TEST(RefusedPieces, AreThoseOfMoreDescriptorsThanTheProcessMayHave) {
     const OwnMemory own(device, Origin::pieces, 10 * own_count);  // more than 20 pieces
     MemoryRegistration registration;
     if (rank == 0) {
-      const test::DescriptorLimit limit(test::open_descriptors() + 25);
+      const DescriptorLimit limit(open_descriptors() + 25);
       EXPECT_TRUE(refuses([&] { static_cast<void>(own.registered()); }, ErrorCode::unsupported,
                           {"register_memory", "RLIMIT_NOFILE"}));
     }
@@ -139,14 +125,14 @@ TEST(RefusedPieces, AreThoseOfMoreDescriptorsThanTheProcessMayHave) {
     const Tensor mine = rank == 0
                             ? own.full_of(7)
                             : zeros({10 * own_count}, {.dtype = DType::int32, .device = Device(device)});
-    std::optional<test::DescriptorLimit> limit;
-    if (rank == 1) limit.emplace(test::open_descriptors() + 25);
+    std::optional<DescriptorLimit> limit;
+    if (rank == 1) limit.emplace(open_descriptors() + 25);
     transport::team::synchronize(exchange);
-    const std::string failure = test::failure_of(device, [&] { communicator.broadcast({mine}, 0); });
-    EXPECT_TRUE(test::mentions(failure, {"rank 1 cannot open memory of rank 0", "RLIMIT_NOFILE"}));
+    const std::string failure = failure_of(device, [&] { communicator.broadcast({mine}, 0); });
+    EXPECT_TRUE(mentions(failure, {"rank 1 cannot open memory of rank 0", "RLIMIT_NOFILE"}));
     transport::team::synchronize(exchange);
   });
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

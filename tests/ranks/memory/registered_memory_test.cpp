@@ -23,25 +23,11 @@
 #include <gtest/gtest.h>
 
 /// Registered memory of the program's own that calls use in place.
-namespace tutti {
+namespace tutti::test {
 namespace {
 
-using test::all_right;
-using test::becomes_true;
-using test::device_of;
-using test::expect_all_right;
-using test::expect_sum;
-using test::holds;
-using test::is_in_place;
-using test::killed;
-using test::make;
-using test::Origin;
-using test::own_count;
-using test::OwnMemory;
-using test::Ranks;
-
 class RegisteredMemory : public testing::TestWithParam<Origin> {};
-INSTANTIATE_TEST_SUITE_P(Origins, RegisteredMemory, test::each_origin(), test::name_of_origin);
+INSTANTIATE_TEST_SUITE_P(Origins, RegisteredMemory, each_origin(), name_of_origin);
 
 TEST_P(RegisteredMemory, IsUsedInPlace) {
   expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
@@ -223,4 +209,4 @@ TEST(RegisteredMemory, StaysRegisteredForTheRanksThatAreLeft) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

@@ -19,26 +19,11 @@
 #include <unistd.h>
 
 /// Memory of the program's own whose registration ends, in time and too late.
-namespace tutti {
+namespace tutti::test {
 namespace {
 
-using test::all_right;
-using test::device_of;
-using test::expect_all_right;
-using test::expect_sum;
-using test::holds;
-using test::is_in_place;
-using test::killed;
-using test::make;
-using test::mentions;
-using test::Origin;
-using test::own_count;
-using test::OwnMemory;
-using test::Ranks;
-using test::refuses;
-
 class ReleasedMemory : public testing::TestWithParam<Origin> {};
-INSTANTIATE_TEST_SUITE_P(Origins, ReleasedMemory, test::each_origin(), test::name_of_origin);
+INSTANTIATE_TEST_SUITE_P(Origins, ReleasedMemory, each_origin(), name_of_origin);
 
 TEST_P(ReleasedMemory, MayBeFreedOnceItIsReleased) {
   expect_all_right(2, [origin = GetParam()](Exchange& exchange) {
@@ -144,8 +129,8 @@ TEST_P(ReleasedMemory, IsReleasedAfterTheDeathOfARank) {
       expect_sum(communicator, own, rank, 3);
       transport::team::synchronize(exchange);
       if (rank == 2) kill(getpid(), SIGKILL);
-      EXPECT_TRUE(mentions(test::failure_of(device_of(exchange), [&] { communicator.barrier(); }),
-                           {"rank 2", "is gone"}));
+      EXPECT_TRUE(
+          mentions(failure_of(device_of(exchange), [&] { communicator.barrier(); }), {"rank 2", "is gone"}));
     }
     registration.release();
   });
@@ -172,7 +157,7 @@ TEST_P(ReleasedMemory, RangesOfAnAllocationEndInAnyOrderAndAtOnce) {
 
 TEST_P(ReleasedMemory, TellsThatItWasFreedTooEarly) {
   expect_all_right(1, [origin = GetParam()](Exchange&) {
-    if (!test::on_virtual_devices()) GTEST_SKIP() << "CUDA says nothing sure of freed memory";
+    if (!on_virtual_devices()) GTEST_SKIP() << "CUDA says nothing sure of freed memory";
     OwnMemory own(0, origin);
     MemoryRegistration registration = own.registered();
     own.free();
@@ -183,4 +168,4 @@ TEST_P(ReleasedMemory, TellsThatItWasFreedTooEarly) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test
