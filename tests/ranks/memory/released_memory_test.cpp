@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -70,6 +71,18 @@ TEST(ReleasedBlocks, AreReleasedAfterPersistentCallsAreGone) {
   });
 }
 
+/// Calls `work` on rank 0 while rank 1 waits in a call that rank 0 makes only then. Collective.
+void while_another_waits(Exchange& exchange, Communicator& communicator, const std::function<void()>& work) {
+  const Tensor small = zeros({4}, {.dtype = DType::int32, .device = device_of(exchange)});
+  if (exchange.rank() == 1) communicator.all_reduce({small}, {small});
+  transport::team::synchronize(exchange);
+  if (exchange.rank() == 0) {
+    work();
+    communicator.all_reduce({small}, {small});
+  }
+  EXPECT_TRUE(holds(small, 0));
+}
+
 TEST(ReleasedBlocks, AreNotReleasedWhileAnotherWaitsInACall) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
@@ -77,16 +90,11 @@ TEST(ReleasedBlocks, AreNotReleasedWhileAnotherWaitsInACall) {
     MemoryRegistration registration = own.registered();
     Communicator communicator = make(exchange);
     expect_sum(communicator, own, rank, 1);
-    const Tensor small = zeros({4}, {.dtype = DType::int32, .device = device_of(exchange)});
-    if (rank == 1) communicator.all_reduce({small}, {small});
-    transport::team::synchronize(exchange);
-    if (rank == 0) {
+    while_another_waits(exchange, communicator, [&] {
       EXPECT_TRUE(refuses([&] { registration.release(); }, ErrorCode::timeout,
                           {"another process has the memory", "it stays registered"}));
       EXPECT_TRUE(registration);
-      communicator.all_reduce({small}, {small});
-    }
-    EXPECT_TRUE(holds(small, 0));
+    });
     transport::team::synchronize(exchange);
     registration.release();
     transport::team::synchronize(exchange);
@@ -100,15 +108,10 @@ TEST(ReleasedPieces, AreReleasedWhileAnotherWaitsInACall) {
     MemoryRegistration registration = own.registered();
     Communicator communicator = make(exchange);
     expect_sum(communicator, own, rank, 1);
-    const Tensor small = zeros({4}, {.dtype = DType::int32, .device = device_of(exchange)});
-    if (rank == 1) communicator.all_reduce({small}, {small});
-    transport::team::synchronize(exchange);
-    if (rank == 0) {
+    while_another_waits(exchange, communicator, [&] {
       registration.release();
       own.free();
-      communicator.all_reduce({small}, {small});
-    }
-    EXPECT_TRUE(holds(small, 0));
+    });
     // The same addresses may come again.
     const OwnMemory another(device_of(exchange), Origin::pieces);
     const MemoryRegistration of_another = another.registered();
