@@ -58,7 +58,7 @@ class MemberParts {
   }
 
  private:
-  /// What one thread has brought.
+  /// Holds what one thread has brought.
   struct Brought {
     std::vector<Part> parts{};
     bool is_done = false;

@@ -210,7 +210,7 @@ TEST_F(OptimizerState, ThatCannotBeWrittenLeavesTheOlderFile) {
   EXPECT_TRUE(is_filled_by_place(saved_.optimizer, 8));
 }
 
-/// Has the process be another user's for its lifetime, which only root's may.
+/// Makes the process one of another user for its lifetime, which only root may do.
 class OtherUser {
  public:
   OtherUser() { EXPECT_EQ(seteuid(1), 0); }

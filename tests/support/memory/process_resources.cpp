@@ -13,7 +13,7 @@
 
 #include <malloc.h>
 
-/// Where there is a sanitizer, it has the heap.
+/// Returns how many bytes the heap of a sanitizer has allocated; absent where there is none.
 // NOLINTNEXTLINE(readability-identifier-naming): the sanitizers have named it
 extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
 
