@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/program_memory.hpp"
+#include "ranks/memory/own_memory.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/values/test_tensor.hpp"
@@ -11,10 +12,8 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include <gtest/gtest.h>
 
@@ -22,10 +21,13 @@
 namespace tutti {
 namespace {
 
-using namespace std::chrono_literals;
 using test::allocate;
+using test::device_of;
 using test::expect_all_right;
 using test::holds;
+using test::is_in_place;
+using test::make;
+using test::make_opening;
 using test::mentions;
 using test::OwnedMemory;
 using test::ProgramMemory;
@@ -42,20 +44,17 @@ constexpr std::size_t bytes = count * sizeof(std::int32_t);
 void expect_in_place_between_ranks(ProgramMemory kind) {
   expect_all_right(2, [kind](Exchange& exchange) {
     const int rank = exchange.rank();
-    const int device = rank % device_count();
+    const int device = device_of(exchange);
     const OwnedMemory own = allocate(kind, device, bytes);
     MemoryRegistration registration = register_memory(own.get(), bytes);
     const Tensor mine = tensor_at(own, device);
     {
-      Communicator communicator(
-          exchange, {.devices = {Device(device)}, .timeout = 30s, .transport = TransportKind::p2p});
+      Communicator communicator = make(exchange);
       for (int round = 0; round < 3; ++round) {
         mine.fill_(rank + round);
         communicator.all_reduce({mine}, {mine});
         EXPECT_TRUE(holds(mine, 2 * round + 1));
-        const std::string algorithm = communicator.last_plan().algorithm;
-        EXPECT_TRUE(mentions(algorithm, {"direct"}));
-        EXPECT_EQ(algorithm.find("stand-ins"), std::string::npos) << algorithm;
+        EXPECT_TRUE(is_in_place(communicator));
       }
       synchronize(device);
       transport::team::synchronize(exchange);
@@ -124,18 +123,15 @@ TEST(ManagedMemory, IsRefusedWithTheReason) {
 TEST(ManagedMemory, GoesThroughStandInsBetweenRanks) {
   expect_all_right(2, [](Exchange& exchange) {
     const int rank = exchange.rank();
-    const int device = rank % device_count();
+    const int device = device_of(exchange);
     const OwnedMemory own = allocate(ProgramMemory::managed, device, bytes);
     const Tensor mine = tensor_at(own, device);
-    Communicator communicator(exchange, {.devices = {Device(device)},
-                                         .timeout = 30s,
-                                         .transport = TransportKind::p2p,
-                                         .opens_foreign_memory = true});
+    Communicator communicator = make_opening(exchange);
     for (int round = 0; round < 3; ++round) {
       mine.fill_(rank + round);
       communicator.all_reduce({mine}, {mine});
       EXPECT_TRUE(holds(mine, 2 * round + 1));
-      EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct", "stand-ins"}));
+      EXPECT_FALSE(is_in_place(communicator));
     }
     EXPECT_TRUE(mentions(communicator.explain(), {"goes through stand-ins", "cudaMallocManaged"}));
     if (rank == 0) communicator.send(mine, 1);
