@@ -109,14 +109,9 @@ class Waiter {
   std::optional<std::shared_ptr<Wait>> next_;
 };
 
-/// The main thread's waiter while that does not wait; a forked child makes its own.
+/// The main thread's waiter while that does not wait.
 std::shared_ptr<Waiter>& idle_waiter() {
   static auto* const waiter = new std::shared_ptr<Waiter>;  // kept: its thread may outlive static objects
-  static pid_t owner = 0;
-  if (owner != ::getpid()) {
-    owner = ::getpid();
-    new (waiter) std::shared_ptr<Waiter>;  // the parent's has no thread here
-  }
   return *waiter;
 }
 
@@ -168,10 +163,11 @@ struct CallUnderWay {
 static_assert(std::is_trivially_destructible_v<CallUnderWay>, "the detached thread outlives static objects");
 constinit CallUnderWay call_under_way;
 
-/// A forked child has none of its parent's threads, and is in none of its calls. A lock that another thread
-/// held stays locked: all begins anew.
+/// Forgets the parent's threads and its calls, of which a forked child has none. Objects are made anew, not
+/// destroyed: a lock that another thread held stays locked.
 void begin_anew_in_child() {
   is_first_thread = true;
+  new (&idle_waiter()) std::shared_ptr<Waiter>;
   new (&call_under_way) CallUnderWay;
 }
 
