@@ -105,7 +105,8 @@ void Group::forward_calls() {
   if (forwarded_.empty()) return;
   const std::vector<Forwarded> all = std::exchange(forwarded_, {});
   NcclGroup group;
-  for (const Forwarded& one : all) group.take(one.function, one.comm->nccl, one.call());
+  for (const Forwarded& one : all)
+    group.take(one.function, one.comm == nullptr ? nullptr : one.comm->nccl, one.call());
   group.end();
   for (const Forwarded& one : all) {
     if (one.finish) one.finish();

@@ -13,7 +13,7 @@
 #include <dlfcn.h>
 
 /// Communicators that tutti does not carry: NCCL does, for which a small library stands here
-/// (`fake_nccl.cpp`).
+/// (`fake_nccl/`).
 namespace tutti::test {
 namespace {
 
@@ -170,6 +170,30 @@ TEST(NcclFallback, PartsOfNcclsCommunicatorsAreNccls) {
     TUTTI_EXPECT_SUCCESS(ncclGroupEnd());
     EXPECT_EQ(sum, (Floats{3}));
     EXPECT_EQ(fake_calls("ncclCommDestroy"), rank == 0 ? 3 : 2);
+  });
+}
+
+TEST(NcclFallback, NcclLetsNewRanksIntoItsCommunicators) {
+  expect_all_right(3, [](Exchange& exchange) {
+    use_fake(std::to_string(exchange.rank()));
+    const ncclUniqueId first = common_id(exchange);
+    const int rank = exchange.rank();
+    ncclComm_t comm = nullptr;
+    std::array<ncclUniqueId, 3> ids{};
+    if (rank < 2) {
+      TUTTI_ASSERT_SUCCESS(ncclCommInitRank(&comm, 2, first, rank));
+      TUTTI_ASSERT_SUCCESS(ncclCommGetUniqueId(comm, ids.data()));
+    }
+    const ncclUniqueId own = ids.front();
+    exchange.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ids)));
+    ncclComm_t larger = nullptr;
+    TUTTI_ASSERT_SUCCESS(ncclCommGrow(comm, 3, ids.data(), comm == nullptr ? rank : -1, &larger, nullptr));
+    EXPECT_EQ(fake_calls("ncclCommGrow"), 1);
+    EXPECT_EQ(all_reduced(larger, {static_cast<float>(rank)}), (Floats{3}));
+    if (comm != nullptr) {
+      EXPECT_EQ(all_reduced(comm, {1}), (Floats{2}));
+    }
+    for (const ncclComm_t one : {larger, comm}) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(one));
   });
 }
 

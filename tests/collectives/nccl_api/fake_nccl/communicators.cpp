@@ -113,6 +113,15 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, 
   const ncclResult_t result = step.give();
   return result == ncclSuccess ? step.take() : result;
 }
+ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId* id) {
+  return ncclGetUniqueId(id);
+}
+ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* larger,
+                          ncclConfig_t*) {
+  if (const ncclResult_t result = count("ncclCommGrow"); result != ncclSuccess) return result;
+  const std::string path = std::string(id->internal).substr(std::strlen(id_mark));
+  return add(joining(larger, path, ranks, comm == nullptr ? rank : comm->rank));
+}
 ncclResult_t ncclCommFinalize(ncclComm_t) {
   return count("ncclCommFinalize");
 }
