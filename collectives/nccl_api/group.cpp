@@ -41,18 +41,18 @@ std::vector<const Clique*> cliques_of(std::span<const Batch> batches) {
     if (std::ranges::find(order, batch.comm->clique.get()) == order.end())
       order.push_back(batch.comm->clique.get());
   }
-  std::vector<const Clique*> waiting;
-  std::ranges::copy_if(order, std::back_inserter(waiting), [&](const Clique* clique) {
+  const auto waits = [&](const Clique* clique) {
     const auto called = std::ranges::count(batches, clique, [](const Batch& batch) {
       return static_cast<const Clique*>(batch.comm->clique.get());
     });
     return called < clique->size();
-  });
-  std::vector<const Clique*> numbered = waiting;
-  std::ranges::sort(numbered, {}, &Clique::place);
+  };
+  std::vector<const Clique*> waiting;
+  std::ranges::copy_if(order, std::back_inserter(waiting), waits);
+  std::ranges::sort(waiting, {}, &Clique::place);
+  auto next = waiting.cbegin();
   for (const Clique*& clique : order) {
-    const auto place = std::ranges::find(waiting, clique) - waiting.begin();
-    if (place < std::ssize(waiting)) clique = numbered[static_cast<std::size_t>(place)];
+    if (waits(clique)) clique = *next++;
   }
   return order;
 }
