@@ -25,6 +25,10 @@ struct Joining {
   Purpose purpose = Purpose::make;
   std::shared_ptr<Clique> parent{};  ///< of a rank of a communicator that grows: that one
 
+  /// Returns the interface's function by which the rank joins.
+  [[nodiscard]] const char* function() const noexcept {
+    return purpose == Purpose::make ? "ncclCommInitRank" : "ncclCommGrow";
+  }
   /// Says that there is no communicator.
   void give_up() const noexcept { *result = nullptr; }
 };

@@ -82,13 +82,9 @@ bool has_all_members(std::span<const Joining> run, const Party& party) {
   return first.purpose == Purpose::make || (first.parent && first.parent->ranks() == party.members);
 }
 
-const char* function_of(const Joining& joining) {
-  return joining.purpose == Purpose::make ? "ncclCommInitRank" : "ncclCommGrow";
-}
-
 /// Returns the rank's visit to a meeting. A rank of a communicator that grows leaves when that has ended.
 Visit visit_of(const Joining& joining, const std::function<void()>& require_wish) {
-  Visit visit{.function = function_of(joining), .purpose = joining.purpose, .require_wish = require_wish};
+  Visit visit{.function = joining.function(), .purpose = joining.purpose, .require_wish = require_wish};
   if (joining.parent) visit.require_wish = [parent = joining.parent] { parent->communicator().check(); };
   return visit;
 }
@@ -124,7 +120,7 @@ void require_alike(std::span<const Joining> joinings) {
   throw Refusal{ncclInvalidArgument,
                 fmt::format("{}: rank {} of {} and rank {} of {} have one unique id, expected ranks of one "
                             "communicator",
-                            function_of(*differ), differ->rank, differ->ranks, other.rank, other.ranks)};
+                            differ->function(), differ->rank, differ->ranks, other.rank, other.ranks)};
 }
 
 /// Cuts the ranks of one communicator, in order, into runs whose numbers follow one another.

@@ -49,7 +49,7 @@ Offer own_offer(bool leads) {
 }
 
 /// Returns the id that the first party has made. Throws a `Refusal` if a party has no NCCL.
-ncclUniqueId agreed_id(Meeting* meeting, int first_rank, const std::string& reason) {
+ncclUniqueId agreed_id(Meeting* meeting, const Joining& first, const std::string& reason) {
   const Offer own = own_offer(meeting == nullptr || meeting->rank() == 0);
   std::vector<Offer> offers(meeting == nullptr ? 1 : static_cast<std::size_t>(meeting->size()), own);
   if (meeting != nullptr)
@@ -58,10 +58,10 @@ ncclUniqueId agreed_id(Meeting* meeting, int first_rank, const std::string& reas
     if (offers[i].result == ncclSuccess) continue;
     throw Refusal{
         static_cast<ncclResult_t>(offers[i].result),
-        fmt::format("ncclCommInitRank: tutti does not carry this communicator, because {}, and NCCL cannot, "
-                    "says rank {}: {}",
-                    reason, meeting == nullptr ? first_rank : meeting->parties()[i].first,
-                    offers[i].sentence.data())};
+        fmt::format(
+            "{}: tutti does not carry this communicator, because {}, and NCCL cannot, says rank {}: {}",
+            first.function(), reason, meeting == nullptr ? first.rank : meeting->parties()[i].first,
+            offers[i].sentence.data())};
   }
   return offers.front().id;
 }
@@ -122,7 +122,7 @@ ncclComm_t handle_for_part(ncclComm_t nccl, Device device) {
 
 void make_by_nccl(std::span<const Joining> run, Meeting* meeting, const std::string& reason) {
   const Joining& first = run.front();
-  const ncclUniqueId id = agreed_id(meeting, first.rank, reason);
+  const ncclUniqueId id = agreed_id(meeting, first, reason);
   if (first.rank == 0) log_carrier(first.ranks, reason);
   std::vector<Configuration> configurations;
   for (const Joining& joining : run) configurations.push_back(joining.configuration);
