@@ -21,8 +21,8 @@ namespace {
 
 constexpr const char* grow_function = "ncclCommGrow";
 
-/// Throws a `Refusal` if NCCL is not there, or cannot let ranks in.
-void require_nccl() {
+/// Throws a `Refusal` if NCCL, which may have made a new rank's id, is not there, or cannot let ranks in.
+void require_nccl_for_id() {
   try {
     static_cast<void>(nccl_function<&ncclCommGrow>(grow_function));
   } catch (const Refusal& refusal) {
@@ -46,7 +46,7 @@ void grow_by_nccl(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, 
       .configuration = configuration_of(config), .id = id == nullptr ? std::nullopt : std::optional(*id)});
   const ncclComm_t nccl = comm == nullptr ? nullptr : comm->nccl;
   const Device device = comm == nullptr ? current_device() : comm->device;
-  require_nccl();
+  static_cast<void>(nccl_function<&ncclCommGrow>(grow_function));  // if NCCL lacks it, the group fails now
   Group::of_thread().add(
       Forwarded{.function = grow_function,
                 .comm = comm,
@@ -91,8 +91,10 @@ void add_newcomer(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* resul
         fmt::format("ncclCommGrow: rank is {} and nRanks {}, expected a number that the communicator "
                     "does not have and that is less than nRanks",
                     rank, ranks)};
-  if (!is_of_tutti(*id) && Settings::get().fallback != Fallback::off)
+  if (!is_of_tutti(*id) && Settings::get().fallback != Fallback::off) {
+    require_nccl_for_id();
     return grow_by_nccl(nullptr, ranks, id, rank, result, config);
+  }
   Group::of_thread().add(Joining{.result = result,
                                  .address = meeting_of(grow_function, "uniqueId", *id),
                                  .ranks = ranks,
