@@ -53,8 +53,8 @@ class Visitor {
 /// One meeting: ranks come, exchange parts any number of times, and leave.
 class HeldMeeting {
  public:
-  /// For ranks of a new communicator; or, if `members` is more than 0, for that many ranks of one that grows
-  /// and new ones.
+  /// Makes a meeting for ranks of a new communicator; or, if `members` is more than 0, for that many ranks of
+  /// one that grows and new ones.
   explicit HeldMeeting(int members) : members_(members) {}
 
   /// Takes a party in, whose arrival is the visitor's message. Refuses it with a sentence if it cannot be.

@@ -24,7 +24,7 @@ namespace {
 /// The host of the meeting gives up first, and knows who is missing. This much later it counts as stopped.
 constexpr std::chrono::seconds grace{5};
 
-/// How often who waits asks whether the communicator is still wished for.
+/// The longest time between two questions whether the communicator is still wished for.
 constexpr std::int64_t longest_poll_ms = 100;
 
 Descriptor connected_to(const char* function, const MeetingAddress& address) {
