@@ -26,10 +26,10 @@ inline void expect_rank(ncclComm_t comm, int rank, int ranks) {
 /// Expects all ranks, each of which one thread makes, to be where they belong.
 inline void expect_works(ncclComm_t comm, int rank, int ranks) {
   expect_rank(comm, rank, ranks);
-  const Tensor mine = tensor(std::vector<float>{static_cast<float>(rank)}, {.device = Device::current()});
+  const Tensor mine = floats({static_cast<float>(rank)});
   const Tensor all = zeros({ranks}, {.device = Device::current()});
   TUTTI_EXPECT_SUCCESS(ncclAllGather(mine.data(), all.data(), 1, ncclFloat, comm, nullptr));
-  std::vector<float> expected;
+  Floats expected;
   for (int i = 0; i < ranks; ++i) expected.push_back(static_cast<float>(i));
   EXPECT_EQ(all.to_vector<float>(), expected);
 }

@@ -17,8 +17,6 @@
 namespace tutti::test {
 namespace {
 
-using Floats = std::vector<float>;
-
 /// Sets variables of a rank, before it uses the library.
 void set(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), 1);

@@ -14,8 +14,6 @@
 namespace tutti::test {
 namespace {
 
-using Floats = std::vector<float>;
-
 /// A communicator of two of the three devices of this process.
 class NcclGrowingProcess : public testing::Test {
  protected:

@@ -18,6 +18,13 @@ namespace tutti::test {
 #define TUTTI_EXPECT_SUCCESS(call) EXPECT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
 #define TUTTI_ASSERT_SUCCESS(call) ASSERT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
 
+using Floats = std::vector<float>;
+
+/// Makes a tensor on the current device.
+inline Tensor floats(const Floats& values) {
+  return tensor(values, {.device = Device::current()});
+}
+
 /// Gives every rank the unique id that rank 0 makes.
 inline ncclUniqueId common_id(Exchange& exchange) {
   ncclUniqueId mine{};
