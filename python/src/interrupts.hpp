@@ -10,7 +10,7 @@ namespace tutti::python {
 
 /// Calls `wait`, which may block, without the GIL. On the main thread another thread makes the call, so that
 /// Ctrl-C raises KeyboardInterrupt here; the other thread then goes on waiting by itself, so `wait` must own
-/// what it uses. Needs the GIL.
+/// what it uses. Buries what is no longer used once the wait is over. Needs the GIL.
 void wait_interruptibly(std::function<void()> wait);
 
 /// Ends `communicator` if Ctrl-C arrives on the main thread during this object's life and the call then does

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -42,7 +43,7 @@ void bury_dropped() {
   for (PyObject* const object : objects) nb::handle(object).dec_ref();
 }
 
-/// What streams still use.
+/// A share that is kept until the events are reached.
 struct Kept {
   std::shared_ptr<void> share;
   std::vector<Event> events;
@@ -52,7 +53,7 @@ std::vector<Kept>& all_kept() {
   return *kept;
 }
 
-/// Work that has failed is over, too.
+/// Returns whether work before the event is over, as failed work is, too.
 bool is_reached(const Event& event) {
   try {
     return event.query();
@@ -66,7 +67,6 @@ bool is_used(const Kept& kept) {
 }
 
 bool is_captured(const Stream& stream) {
-  const DeviceGuard device(stream.device());
   const StreamGuard guard(stream);
   return is_current_stream_capturing();
 }

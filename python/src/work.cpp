@@ -2,7 +2,6 @@
 #include "work.hpp"
 
 #include "interrupts.hpp"
-#include "shared_object.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -35,7 +34,6 @@ void Work::add(Device device) {
 
 void Work::wait() const {
   for (const std::shared_ptr<Event>& event : events_) wait_interruptibly([event] { event->synchronize(); });
-  bury();
 }
 
 bool Work::is_done() const {

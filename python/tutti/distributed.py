@@ -669,7 +669,8 @@ def shrink(leaving=(), late="fail", timeout=None):
     All ranks that are left call it; arguments are those of `Communicator.shrink`. Ranks are numbered anew, in their old
     order, and keep their devices. Returns False to a rank that leaves, which has no default group then. All other groups are
     destroyed; models are wrapped anew, as by `DistributedDataParallel(model.module)`, which gives all ranks the parameters
-    of rank 0. The store must still be there: torchrun's is.
+    of rank 0. The store must still be there: torchrun's is. If another rank is lost meanwhile, this raises, and there may be
+    no default group any more.
     """
     global _kept_device
     old = _default_backend()
