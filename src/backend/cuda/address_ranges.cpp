@@ -333,9 +333,9 @@ std::unique_ptr<SharedPieces> AddressRanges::share(int device, void* address, st
   pieces.reserve(around->size());
   for (const auto& [begin, size] : *around) {
     pieces.push_back(exported(device, begin, size));
-    const bool tells_of_others = pieces.size() == 1 && pieces.front().file.is_open();
-    const std::string reason =
-        tells_of_others ? SharedPieces::reason_against_descriptors(around->size() - 1) : "";
+    if (pieces.size() > 1 || !pieces.front().file.is_open()) continue;
+    // The first one tells that the others are files, too.
+    const std::string reason = SharedPieces::reason_against_descriptors(around->size() - 1);
     if (!reason.empty()) cannot_share(device, reason);
   }
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(address) - around->front().first);
