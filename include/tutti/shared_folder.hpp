@@ -29,10 +29,10 @@
 /// stay until the next job of that name meets, or somebody removes the job's folder: a few short files of
 /// each rank, and the messages that the killed rank had not read.
 ///
-/// If a rank cannot write, because the disk is full for instance, the others get an error with its reason at
-/// once: each rank has reserved 1 KiB for that, and needs no space to leave. On a full copy-on-write file
-/// system, which needs space to overwrite, the others only see that the rank has left the exchange, or notice
-/// by their timeouts that it is silent in a network.
+/// If a rank that has arrived cannot write, because the disk is full for instance, the others get an error
+/// with its reason at once: each rank reserves 1 KiB for that as it arrives, and needs no space to leave. On
+/// a full copy-on-write file system, which needs space to overwrite, the others only see that the rank has
+/// left the exchange, or notice by their timeouts that it is silent in a network.
 ///
 /// # Network file systems
 /// The exchange relies on a file system where making a file exclusively, making a folder, renaming and

@@ -53,8 +53,8 @@ class SharedPieces {
   ~SharedPieces();
 
   /// Returns why this process should not open `count` descriptors more, one for each piece, which names its
-  /// limit (`RLIMIT_NOFILE`) and how many are open; empty if it may. A few are left to the program. Takes
-  /// some microseconds.
+  /// limit (`RLIMIT_NOFILE`) and how many are open; empty if it may. A few are left to the program.
+  /// Lists the open ones, which takes the longer the more they are.
   [[nodiscard]] static std::string reason_against_descriptors(std::size_t count);
 
   [[nodiscard]] const MemoryHandle& handle() const noexcept { return handle_; }
