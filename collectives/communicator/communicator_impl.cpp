@@ -209,7 +209,8 @@ bool CommunicatorCollectives::Impl::end_work_of_calls() {
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
     if (is_over) take_failures();
   }
-  if (is_over && context->launcher().has_captured()) end_launches();
+  if (is_over && context->launcher().has_captured())
+    end_launches(longest_wait_of(team), "a rank left with launches under way");
   return is_over;
 }
 
@@ -218,14 +219,16 @@ void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longe
   constexpr std::chrono::seconds moment{1};
   Team& team = context->team();
   if (!team.abort().is_set()) {
-    // Launches of graphs are not among the calls that are counted.
-    context->launcher().mark();
-    const auto is_settled = [this, &team] {
-      if (team.abort().is_set()) return true;
-      if (!team.progress().is_idle() || !have_all_completed(team)) return false;
-      return !context->launcher().has_captured() || context->launcher().has_passed();
+    const auto deadline = Clock::now() + longest;
+    const auto is_settled = [&team] {
+      return team.abort().is_set() || (team.progress().is_idle() && have_all_completed(team));
     };
-    static_cast<void>(wait_until(Clock::now() + longest, is_settled));
+    static_cast<void>(wait_until(deadline, is_settled));
+    // Launches of graphs are not among the calls that are counted.
+    if (!team.abort().is_set() && context->launcher().has_captured()) {
+      end_launches(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()),
+                   "ranks changed with launches under way");
+    }
   }
   if (!team.abort().is_set()) return;
   context->launcher().mark();
@@ -233,15 +236,15 @@ void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longe
   team.take_ends();
 }
 
-void CommunicatorCollectives::Impl::end_launches() {
+void CommunicatorCollectives::Impl::end_launches(std::chrono::milliseconds longest, const char* reason) {
   // What NCCL carries, and messages, nobody watches: they may wait for ranks that have left.
   std::mutex mutex;
   std::condition_variable ends;
   bool are_over = false;
   const auto end_soon = [&, &team = context->team()] {
     std::unique_lock lock(mutex);
-    if (ends.wait_for(lock, longest_wait_of(team), [&] { return are_over; })) return;
-    team.abort().set(ErrorCode::aborted, "a rank left with launches under way");
+    if (ends.wait_for(lock, longest, [&] { return are_over; })) return;
+    team.abort().set(ErrorCode::aborted, reason);
     log_warning("Communicator: launches of graphs are still running and are aborted");
   };
   backend::Thread ender;

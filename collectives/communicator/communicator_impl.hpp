@@ -45,8 +45,9 @@ class CommunicatorCollectives::Impl {
   /// Waits until the work of this rank's calls, which uses the shared memory, is done. Returns false if some
   /// of it may still run later.
   [[nodiscard]] bool end_work_of_calls();
-  /// Waits for all work of the devices, as launches of graphs may be queued anywhere.
-  void end_launches();
+  /// Waits for all work of the devices, as launches of graphs may be queued anywhere. After `longest` the
+  /// communicator ends for the reason, and with it what the launches wait for.
+  void end_launches(std::chrono::milliseconds longest, const char* reason);
   /// Takes the failures of work that failed because the team was ended. Virtual devices would otherwise
   /// report them in a later call.
   void take_failures();
