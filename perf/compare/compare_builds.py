@@ -28,8 +28,7 @@ import sys
 from command import document_of, fail, find_program, launcher, must_take_files, write_files
 from command import run as run_command
 from reporting.builds import SCHEMA, beside_peer, comparisons_in, counts, is_slower, joined
-from reporting.markdown import row
-from reporting.series import format_size
+from reporting.markdown import format_size, row
 
 OPERATIONS = [
     "broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather", "all_reduce_add",

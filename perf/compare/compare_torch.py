@@ -34,19 +34,11 @@ COALESCED = OPERATIONS[4:]
 FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent": ["--persistent"]}
 
 
-def parse_size(text):
-    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper(), 0)
-    digits = text[:-1] if shift else text
-    if not digits.isdigit():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 64M")
-    return int(digits) << shift
-
-
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-b", type=parse_size, default=1024, metavar="SIZE", help="smallest payload (default 1K)")
-    parser.add_argument("-e", type=parse_size, default=256 << 20, metavar="SIZE", help="largest payload (default 256M)")
-    parser.add_argument("-f", type=int, default=4, metavar="FACTOR", help="from one size to the next (default 4)")
+    parser.add_argument("-b", default="1K", metavar="SIZE", help="smallest payload (default 1K)")
+    parser.add_argument("-e", default="256M", metavar="SIZE", help="largest payload (default 256M)")
+    parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
     parser.add_argument("-g", type=int, metavar="GPUS", help="GPUs that take part (default: all)")
     lists = "for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)"
     parser.add_argument("--tensors", action="append", metavar="LIST", help=lists)
@@ -54,8 +46,6 @@ def arguments():
     program = "tutti-perf (default: the newest under build/, or that on the PATH)"
     parser.add_argument("--program", metavar="PATH", help=program)
     given = parser.parse_args()
-    if given.b < 4 or given.e < given.b or given.f < 2:
-        parser.error("expected 4 <= -b <= -e and -f of 2 or more")
     given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
     return given
 
@@ -109,9 +99,6 @@ class Case:
             return int((got != expected.to(got.device)).sum())
 
         return sum(wrong(got, expected) for got, expected in zip(flat(outputs), self.expected(), strict=True))
-
-    def payload(self):
-        return 4 * sum(map(math.prod, self.shapes))
 
 
 def flat(outputs):
@@ -175,9 +162,12 @@ def tutti_figures(row):
 
 def tutti_documents(given, program, gpus, form):
     common = ["-g", str(gpus), *FORMS[form], "--backend", "cuda"]
-    sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
+    sweep = ["-b", given.b, "-e", given.e, "-f", given.f]
     lists = [document_of([program, *COALESCED, "--tensors", name, *common]) for name in given.tensors]
-    return [document_of([program, *OPERATIONS, *sweep, *common]), *lists]
+    documents = [document_of([program, *OPERATIONS, *sweep, *common]), *lists]
+    for left_out in (left_out for document in documents for left_out in document["not_measured"]):
+        fail(f"tutti-perf measured no {left_out['case']} ({form}): {left_out['reason']}")
+    return documents
 
 
 def rows_of(documents):
@@ -198,31 +188,18 @@ def shapes_of_list(program, name):
     return shapes
 
 
-def cases_of(torch, given, program, gpus):
-    """Every case and the name of its list of tensors, None of a size."""
-    sizes = [given.b]
-    while sizes[-1] * given.f <= given.e:
-        sizes.append(sizes[-1] * given.f)
-    for operation in OPERATIONS:
-        for size in sizes:
-            shapes = split_evenly(size // 4) if operation in COALESCED else [[size // 4]]
-            yield Case(torch, operation, shapes, gpus), None
-    for name in given.tensors:
-        for operation in COALESCED:
-            yield Case(torch, operation, shapes_of_list(program, name), gpus), name
-
-
-def compared(torch, case, tensor_list, tutti):
-    """The row of a case: PyTorch's figures, and those of each form of `tutti`, {form: {key: row}}, with the ratios."""
-    key = case.operation, case.payload(), tensor_list
-    for form in tutti:
-        if key not in tutti[form]:
-            fail(f"tutti-perf measured no {case.operation} of {case.payload()} bytes ({form})")
-    theirs = measure_torch(torch, case, tutti["eager"][key])
+def compared(torch, program, gpus, key, forms):
+    """The row of a case: PyTorch's figures, and those of each form of tutti, {form: row}, with the ratios."""
+    operation, size, tensor_list = key
+    if tensor_list:
+        shapes = shapes_of_list(program, tensor_list)
+    else:
+        shapes = split_evenly(size // 4) if operation in COALESCED else [[size // 4]]
+    theirs = measure_torch(torch, Case(torch, operation, shapes, gpus), forms["eager"])
     torch.cuda.empty_cache()
-    row = {"operation": key[0], "size": key[1], "tensor_list": key[2], "torch": theirs}
-    for form in tutti:
-        own = row[form] = tutti_figures(tutti[form][key])
+    row = {"operation": operation, "size": size, "tensor_list": tensor_list, "torch": theirs}
+    for form, measured in forms.items():
+        own = row[form] = tutti_figures(measured)
         row[f"torch_over_{form}"] = theirs["back_to_back_us"] / own["back_to_back_us"]
         row[f"torch_over_{form}_latency"] = theirs["latency_us"] / own["latency_us"]
     return row
@@ -267,7 +244,9 @@ def main():
     torch.cuda.set_device(0)
     documents = {form: tutti_documents(given, program, gpus, form) for form in FORMS}
     tutti = {form: rows_of(own) for form, own in documents.items()}
-    rows = [compared(torch, case, name, tutti) for case, name in cases_of(torch, given, program, gpus)]
+    rows = [
+        compared(torch, program, gpus, key, {form: own[key] for form, own in tutti.items()}) for key in tutti["eager"]
+    ]
     versions = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

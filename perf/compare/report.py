@@ -15,7 +15,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from command import ResultFile, fail, run
+from command import ResultFile, fail, must_take_files, run
 from reporting import builds, documents, tables
 
 
@@ -54,15 +54,6 @@ def read(files):
     return documents.combined(runs), checks, comparisons
 
 
-def file_in_folder(option, path):
-    """Makes the folder of a file that is to be written, and opens the file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"{option}: '{path}' cannot be written: {error.strerror}")
-    return ResultFile(option, path)
-
-
 def reasons_in(file, checks):
     """Reads {file of results: {step: why it did not end well}}: of each failed step of `checks`, and of no other."""
     try:
@@ -90,10 +81,12 @@ def write_pages(runs, checks, comparisons, reasons, folder, check):
         for path in sorted(folder.glob("*.md")):
             if path.name not in pages:
                 fail(f"{path} is of no results: remove it")
+    else:
+        must_take_files("--pages", folder)
     for name, text in pages.items():
         path = folder / name
         if not check:
-            file_in_folder("--pages", path).write(text)
+            ResultFile("--pages", path).write(text)
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
             fail(f"{path} is not what the results say: run perf/compare/report.py --pages {folder} with the same files")
     print(f"{folder}: {len(pages)} pages, {'as they should be' if check else 'written'}")

@@ -6,8 +6,8 @@ import statistics
 from dataclasses import dataclass
 
 from .documents import PLACES
-from .markdown import GENERATED, row
-from .series import TUTTI, format_figure, format_size
+from .markdown import GENERATED, figures_over, format_size, head_of_times, row
+from .series import TUTTI
 
 SCHEMA = "tutti-compare-builds/1"
 TITLES = {
@@ -125,13 +125,14 @@ def table_of(comparison, place):
     sizes = sorted({size for _, size, _ in keys})
     if not sizes:
         return ""
-    text = row(["µs", *(format_size(size) for size in sizes)]) + row(["---", *["--:"] * len(sizes)])
+    text = head_of_times(list(map(format_size, sizes)))
     for operation in dict.fromkeys(operation for operation, _, _ in keys):
         for title, times in sides:
-            cells = {size: times.get((operation, size, place)) for size in sizes}
-            if any(cells.values()):
-                figures = (format_figure(statistics.median(own)) if own else "" for own in cells.values())
-                text += row([title.format(f"`{operation}`"), *figures])
+            own = {
+                key[1]: statistics.median(own) for key, own in times.items() if (key[0], key[2]) == (operation, place)
+            }
+            if any(size in own for size in sizes):
+                text += row([title.format(f"`{operation}`"), *figures_over(sizes, own)])
     return f"### {place.replace('_', ' ').capitalize()}\n\n{text}\n"
 
 

@@ -1,79 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders the rows of runs: charts of one operation, lines of one run and one contender over payload sizes."""
+"""Orders the rows of runs: by form, operation and contender, over payload sizes or lists of tensors."""
 
 import statistics
-from dataclasses import dataclass, field
 
-from .documents import TORCH
+from .documents import PLACES
 
 TUTTI = "tutti"
-
-
-@dataclass(frozen=True)
-class Point:
-    size: int
-    time: float  # µs, back to back
-    wrong: int  # elements
-
-
-@dataclass
-class Line:
-    """One contender's figures in one run."""
-
-    run: object
-    by: str  # "tutti", "nccl R0", "torch.cuda.comm" …
-    form: str  # how it was called: "eager", "persistent, in place" …
-    points: list = field(default_factory=list)
-
-    @property
-    def contender(self):
-        transport = self.run.document["settings"]["transport"]
-        return f"{TUTTI} by {transport}" if self.by == TUTTI and transport != "auto" else self.by
-
-    @property
-    def in_place(self):
-        return self.form.endswith("in place")
-
-
-@dataclass
-class Chart:
-    """One operation's lines: of one mode, element type, dimension, reduction and root."""
-
-    mode: str
-    operation: str
-    dtype: str
-    variant: str  # "dimension 1", "min, root 3" or empty
-    lines: list = field(default_factory=list)
-
-    @property
-    def title(self):
-        return ", ".join(part for part in (self.operation, self.variant) if part)
-
-    def ratios(self):
-        """(line of a peer, tutti's, [(size, the peer's time over tutti's)]) wherever both are of one run and form, and
-        right."""
-        found = []
-        for peer in self.lines:
-            if peer.by == TUTTI:
-                continue
-            for own in self.lines:
-                if own.by == TUTTI and own.form == peer.form and are_comparable(own.run, peer.run):
-                    times = {point.size: point.time for point in own.points if not point.wrong}
-                    right = [point for point in peer.points if not point.wrong]
-                    shared = [(p.size, p.time / times[p.size]) for p in right if times.get(p.size)]
-                    if shared:
-                        found.append((peer, own, shared))
-        return found
 
 
 def contender_of(row):
     """Who, and of a peer that was used in several ways, which."""
     return f"{row['by']} {row['mode']}" if row.get("mode") else row["by"]
-
-
-def are_comparable(one, other):
-    """Whether they were measured in one go on one machine."""
-    return one is other or (one.file == other.file and one.table == other.table == TORCH)
 
 
 def variant_of(row):
@@ -84,6 +21,7 @@ def variant_of(row):
 
 
 def form_of(run, row, place):
+    """How a call was made: "eager", "persistent, in place" and the like."""
     parts = [row["launch"]]
     if run.document["settings"].get("determinism") == "bitwise":
         parts.append("bitwise")
@@ -92,29 +30,36 @@ def form_of(run, row, place):
     return ", ".join(parts + (["in place"] if place == "in_place" else []))
 
 
-def charts_of(runs):
-    """Charts of all that was measured over sizes, in the order of the runs."""
-    charts, lines = {}, {}
-    for run in runs:
-        for row in run.document["rows"]:
-            if row["tensor_list"] or "destination" in row or row["size"] == 0:
-                continue
-            key = (run.mode, row["operation"], row["dtype"], variant_of(row))
-            for place in ("out_of_place", "in_place"):
-                measured = row.get(place)
-                if not measured:
-                    continue
-                chart = charts.setdefault(key, Chart(*key))
-                form = form_of(run, row, place)
-                by = contender_of(row)
-                line_key = (key, id(run), by, form)
-                if line_key not in lines:
-                    lines[line_key] = Line(run, by, form)
-                    chart.lines.append(lines[line_key])
-                lines[line_key].points.append(Point(row["size"], measured["time_us"], measured.get("wrong") or 0))
-    for line in lines.values():
-        line.points.sort(key=lambda point: point.size)
-    return list(charts.values())
+def sweeps_of(run):
+    """{form: {operation: {contender: {size: (µs, wrong elements)}}}} of float32, root 0 and dimension 0; reductions other
+    than sums are operations of their own."""
+    found = {}
+    for row in run.document["rows"]:
+        if row["tensor_list"] or "destination" in row or row["size"] == 0:
+            continue
+        if row["dtype"] != "float32" or row["dim"] or row["root"] > 0:
+            continue
+        operation = ", ".join(filter(None, (row["operation"], variant_of(row))))
+        for place in (place for place in PLACES if row.get(place)):
+            contenders = found.setdefault(form_of(run, row, place), {}).setdefault(operation, {})
+            figures = (row[place]["time_us"], row[place].get("wrong") or 0)
+            contenders.setdefault(contender_of(row), {})[row["size"]] = figures
+    return found
+
+
+def right_of_peers(contenders):
+    """{peer: [{size: µs}, of each of its modes]}, without what is wrong."""
+    peers = {}
+    for contender, figures in contenders.items():
+        if contender != TUTTI:
+            times = {size: time for size, (time, wrong) in figures.items() if not wrong}
+            peers.setdefault(contender.split()[0], []).append(times)
+    return peers
+
+
+def fastest_of(modes):
+    """{size: µs} of the fastest of [{size: µs}]"""
+    return {size: min(times[size] for times in modes if size in times) for times in modes for size in times}
 
 
 def lists_of(runs):
@@ -142,17 +87,3 @@ def lists_of(runs):
         }
         for key, lines in found.items()
     }
-
-
-def format_size(size):
-    for shift, letter in ((30, "G"), (20, "M"), (10, "K")):
-        if size >= 1 << shift:
-            return f"{size >> shift}{letter}" if size % (1 << shift) == 0 else f"{size / (1 << shift):.1f}{letter}"
-    return str(size)
-
-
-def format_figure(value):
-    """Three significant digits, as a person writes them."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

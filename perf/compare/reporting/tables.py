@@ -6,8 +6,8 @@ from pathlib import Path
 
 from . import builds
 from .documents import TORCH, without_files
-from .markdown import GENERATED, row
-from .series import TUTTI, charts_of, format_figure, format_size, lists_of
+from .markdown import GENERATED, figures_over, format_figure, format_size, head_of_times, row
+from .series import TUTTI, fastest_of, lists_of, right_of_peers, sweeps_of
 
 BEHIND = 1.03  # what is slower than a peer by more than this is said
 
@@ -37,21 +37,17 @@ def provenance(run):
     return "; ".join(parts) + f". Command: `{' '.join(without_files(run.document.get('command_line', [])))}`"
 
 
-def behind(charts):
-    """A sentence on how many figures are slower than a peer's, of one in several modes the fastest's that is right: in
-    each placement, as tutti-perf itself says."""
+def behind(operations, form):
+    """A sentence on how many figures are slower than a peer's, of one in several modes the fastest's that is right."""
     every, slow = 0, []
-    for chart in charts:
-        fastest = {}
-        for peer, own, shared in chart.ratios():
-            for size, ratio in shared:
-                key = (peer.by.split()[0], id(own), peer.in_place, size)
-                fastest[key] = min(ratio, fastest.get(key, ratio))
-        every += len(fastest)
-        for (_, _, in_place, size), ratio in fastest.items():
-            if 1 / ratio > BEHIND:
-                place = " in place" if in_place else ""
-                slow.append((1 / ratio, f"`{chart.title}` {format_size(size)}{place}"))
+    place = " in place" if form.endswith("in place") else ""
+    for operation, contenders in operations.items():
+        own = {size: time for size, (time, wrong) in contenders.get(TUTTI, {}).items() if not wrong}
+        for modes in right_of_peers(contenders).values():
+            ratios = {size: own[size] / time for size, time in fastest_of(modes).items() if size in own}
+            every += len(ratios)
+            slower = {size: ratio for size, ratio in ratios.items() if ratio > BEHIND}
+            slow += [(ratio, f"`{operation}` {format_size(size)}{place}") for size, ratio in slower.items()]
     if not every:
         return ""
     if not slow:
@@ -61,41 +57,22 @@ def behind(charts):
     return f"Of {every} figures with a peer's beside them, {len(slow)} are more than 3 % slower: {named}.\n\n"
 
 
-def fastest_of(lines):
-    """{peer: {size: µs}} of those that were measured in several modes: the least of what is right."""
-    peers = {}
-    for line in lines:
-        if line.by != TUTTI:
-            peers.setdefault(line.by.split()[0], []).append(line)
-    found = {}
-    for peer, modes in peers.items():
-        if len(modes) > 1:
-            times = found.setdefault(peer, {})
-            for point in (point for line in modes for point in line.points if not point.wrong):
-                times[point.size] = min(point.time, times.get(point.size, point.time))
-    return found
-
-
-def sweep(run, form):
+def sweep(operations, form):
     """The table of one run and form: a line for each contender of each operation, and of each of its reductions."""
-    of_others = re.compile(r"\b(dimension|root) ")
-    charts = [chart for chart in charts_of([run]) if chart.dtype == "float32" and not of_others.search(chart.variant)]
-    for chart in charts:
-        chart.lines = [line for line in chart.lines if line.form == form]
-    charts = [chart for chart in charts if chart.lines]
-    sizes = sorted({point.size for chart in charts for line in chart.lines for point in line.points})
+    measured = (size for contenders in operations.values() for figures in contenders.values() for size in figures)
+    sizes = sorted(set(measured))
     if len(sizes) < 3:
         return ""
-    text = row(["µs", *(format_size(size) for size in sizes)]) + row(["---", *["--:"] * len(sizes)])
-    for chart in charts:
-        for line in sorted(chart.lines, key=lambda line: line.by != TUTTI):
-            cells = {point.size: format_figure(point.time) + (" wrong" if point.wrong else "") for point in line.points}
-            name = f"`{chart.title}`" if line.by == TUTTI else f"{line.contender}, same run"
+    text = head_of_times(list(map(format_size, sizes)))
+    for operation, contenders in operations.items():
+        for contender, figures in sorted(contenders.items(), key=lambda pair: pair[0] != TUTTI):
+            cells = {size: format_figure(time) + (" wrong" if wrong else "") for size, (time, wrong) in figures.items()}
+            name = f"`{operation}`" if contender == TUTTI else f"{contender}, same run"
             text += row([name, *(cells.get(size, "") for size in sizes)])
-        for peer, times in fastest_of(chart.lines).items():
-            cells = (format_figure(times[size]) if size in times else "" for size in sizes)
-            text += row([f"fastest {peer}, same run", *cells])
-    return f"{text}\n{behind(charts)}"
+        for peer, modes in right_of_peers(contenders).items():
+            if len(modes) > 1:
+                text += row([f"fastest {peer}, same run", *figures_over(sizes, fastest_of(modes))])
+    return f"{text}\n{behind(operations, form)}"
 
 
 def lists_table(runs):
@@ -104,16 +81,11 @@ def lists_table(runs):
     for (mode, operation), lines in lists_of(runs).items():
         names = list(dict.fromkeys(name for _, times in lines.values() for name in times))
         text += f"### `{operation}`, lists of tensors, {mode}\n\n"
-        text += row(["µs", *names]) + row(["---", *["--:"] * len(names)])
+        text += head_of_times(names)
         for (contender, _), (file, times) in lines.items():
-            cells = (format_figure(times[name]) if name in times else "" for name in names)
-            text += row([f"{contender} (`{file}`)", *cells])
+            text += row([f"{contender} (`{file}`)", *figures_over(names, times)])
         text += "\n"
     return text
-
-
-def forms_of(run):
-    return list(dict.fromkeys(line.form for chart in charts_of([run]) for line in chart.lines))
 
 
 def page_of(machine, runs):
@@ -121,15 +93,13 @@ def page_of(machine, runs):
     for run in runs:
         if run.document["settings"]["transport"] != "auto" or run.table == TORCH and run.document.get("schema"):
             continue
-        run = run.beside_tutti()
-        sections = [(form, sweep(run, form)) for form in forms_of(run)]
-        sections = [(form, table) for form, table in sections if table]
-        if not sections:
+        sections = {form: sweep(operations, form) for form, operations in sweeps_of(run.beside_tutti()).items()}
+        if not any(sections.values()):
             continue
         title = run.table or Path(run.file).name.split(".json")[0]
         text += f"## {run.mode[0].upper()}{run.mode[1:]}: {title}\n\n{provenance(run)}.\n\n"
-        for form, table in sections:
-            text += f"### {form[0].upper()}{form[1:]}\n\n{table}"
+        for form, table in sections.items():
+            text += f"### {form[0].upper()}{form[1:]}\n\n{table}" if table else ""
     return (text + lists_table(runs)).rstrip() + "\n"
 
 
