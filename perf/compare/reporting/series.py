@@ -27,6 +27,9 @@ def form_of(run, row, place):
         parts.append("bitwise")
     if row.get("results") == "new":
         parts.append("results returned")
+    memory = run.document["settings"].get("memory", TUTTI)
+    if memory != TUTTI:
+        parts.append(f"{memory} memory")
     return ", ".join(parts + (["in place"] if place == "in_place" else []))
 
 
