@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/environment.hpp"
+#include "support/fated_processes.hpp"
 #include "support/shared_object.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/peer_process.hpp"
@@ -12,14 +13,12 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /// Ranks that let processes in, some of which are killed and stopped at any time: all agree on who goes on,
@@ -34,11 +33,8 @@ constexpr std::size_t most_ranks = 4;
 constexpr std::size_t most_newcomers = 4;
 constexpr std::size_t most_processes = most_ranks + most_newcomers;
 
-/// A signal that a process sends to itself in one of its steps; none in step 0.
-struct Fate {
-  int signal = SIGKILL;
-  int step = 0;
-};
+using test::Fate;
+using test::FatedProcesses;
 
 struct Plan {
   std::size_t ranks = 0;
@@ -46,7 +42,7 @@ struct Plan {
   std::size_t wanted = 0;
   RankChange change = RankChange::grow;
   bool leaves_out_late = false;
-  std::array<Fate, most_processes> fates{};
+  std::vector<Fate> fates{};  ///< by process
   [[nodiscard]] std::size_t processes() const { return ranks + newcomers; }
   [[nodiscard]] static std::chrono::milliseconds timeout() { return test::patient(100ms); }
 };
@@ -60,7 +56,6 @@ struct Shared {
     std::atomic<int> place{-1};
     std::atomic<int> size{0};
     std::atomic<int> code{-1};
-    std::atomic<int> steps{0};
   };
   struct Application {
     std::atomic<pid_t> applicant{0};
@@ -83,10 +78,7 @@ struct Shared {
   std::array<Mailbox, participants> mailboxes;
   std::array<std::atomic<std::uint64_t>, participants * SurvivorBoard::set_count> sets;
   std::array<Application, most_newcomers> applications;
-  std::array<std::atomic<pid_t>, most_processes> processes;
-  std::array<std::atomic<std::int64_t>, most_processes> seen_at;
   std::array<Report, most_processes> reports;
-  std::atomic<bool> has_begun{false};
 };
 
 /// Lets those in who have left word in shared memory.
@@ -117,11 +109,12 @@ class WordOfMouth final : public Entrance {
 /// One of the processes: a rank or, behind these, a newcomer.
 class Process {
  public:
-  Process(Shared& shared, const Plan& plan, std::size_t self) : shared_(shared), plan_(plan), self_(self) {}
+  Process(Shared& shared, const Plan& plan, FatedProcesses::Self& fated)
+      : shared_(shared), plan_(plan), fated_(fated), self_(fated.number()) {}
 
   void run() {
     for (std::size_t rank = 0; rank < plan_.ranks; ++rank)
-      peers_[rank] = rank == self_ ? PeerProcess() : PeerProcess(shared_.processes[rank].load());
+      peers_[rank] = rank == self_ ? PeerProcess() : PeerProcess(fated_.process(rank));
     Shared::Report& report = shared_.reports[self_];
     try {
       step_();
@@ -178,32 +171,26 @@ class Process {
             .open_entrance = [this] { return std::make_unique<WordOfMouth>(shared_, step_); },
             .ticket = [] { return Ticket{}; }};
   }
-  void step() {
-    shared_.seen_at[self_].store(RankStatus::now());
-    const Fate& fate = plan_.fates[self_];
-    if (++shared_.reports[self_].steps == fate.step) std::raise(fate.signal);
-  }
   bool is_lost(std::size_t rank, bool may_judge) {
-    step();
-    return peers_[rank].is_gone() ||
-           (may_judge &&
-            std::chrono::nanoseconds(RankStatus::now() - shared_.seen_at[rank].load()) > plan_.timeout());
+    step_();
+    return peers_[rank].is_gone() || (may_judge && fated_.is_silent(rank, plan_.timeout()));
   }
   void make(Exchange& exchange) {
     going_on_ = 0;
     for (const std::uint64_t process : gather(exchange, std::uint64_t{self_}))
       going_on_ |= std::uint64_t{1} << process;
-    step();
+    step_();
     synchronize(exchange);
     shared_.reports[self_].place.store(exchange.rank());
     shared_.reports[self_].size.store(exchange.size());
-    step();
+    step_();
   }
 
   Shared& shared_;
   const Plan& plan_;
-  std::size_t self_;
-  const std::function<void()> step_ = [this] { step(); };
+  FatedProcesses::Self& fated_;
+  const std::size_t self_;
+  const std::function<void()> step_ = [this] { fated_.step(); };
   std::array<PeerProcess, most_ranks> peers_;
   std::uint64_t going_on_ = 0;
 };
@@ -211,44 +198,12 @@ class Process {
 /// Processes that agree while some of them meet their fates.
 class Trial {
  public:
-  Trial(const Plan& plan, int number) : plan_(plan), number_(number) {
-    for (auto& seen_at : shared_->seen_at) seen_at.store(RankStatus::now());
-    for (std::size_t each = 0; each < plan.processes(); ++each) shared_->processes[each].store(start(each));
-    shared_->has_begun.store(true);
-  }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-  ~Trial() {
-    for (std::size_t each = 0; each < plan_.processes(); ++each) {
-      if (has_ended_[each]) continue;
-      kill(process(each), SIGKILL);
-      waitpid(process(each), nullptr, 0);
-    }
-  }
+  Trial(const Plan& plan, int number)
+      : plan_(plan), number_(number), processes_(plan.fates, [this](FatedProcesses::Self& fated) {
+          Process(*shared_, plan_, fated).run();
+        }) {}
 
-  /// Resumes stopped processes when all others have ended. Returns true when all have.
-  [[nodiscard]] bool is_over() {
-    std::size_t stopped = 0;
-    std::size_t ended = 0;
-    for (std::size_t each = 0; each < plan_.processes(); ++each) {
-      int status = 0;
-      if (!has_ended_[each] && waitpid(process(each), &status, WNOHANG | WUNTRACED) > 0) {
-        is_stopped_[each] = WIFSTOPPED(status);
-        has_ended_[each] = !WIFSTOPPED(status);
-        if (WIFEXITED(status)) {
-          EXPECT_EQ(WEXITSTATUS(status), 0) << describe();
-        }
-      }
-      if (has_ended_[each]) ++ended;
-      if (is_stopped_[each] && !has_ended_[each]) ++stopped;
-    }
-    for (std::size_t each = 0; each < plan_.processes() && ended + stopped == plan_.processes(); ++each) {
-      if (is_stopped_[each] && !has_ended_[each]) kill(process(each), SIGCONT);
-      is_stopped_[each] = false;
-    }
-    EXPECT_LT(Clock::now() - began_, limit_) << describe();
-    return ended == plan_.processes() || Clock::now() - began_ > limit_;
-  }
+  [[nodiscard]] bool is_over() { return processes_.is_over(); }
 
   /// Checks what the processes report. Returns true if some go on together.
   bool check() const {
@@ -277,7 +232,6 @@ class Trial {
   }
 
  private:
-  [[nodiscard]] pid_t process(std::size_t each) const { return shared_->processes[each].load(); }
   /// Ranks keep their numbers, and there are as many as are wanted.
   void check_place(std::size_t each) const {
     const Shared::Report& report = shared_->reports[each];
@@ -290,34 +244,22 @@ class Trial {
       EXPECT_GE(place, plan_.ranks) << describe();
     }
   }
-  pid_t start(std::size_t each) {
-    const pid_t process = fork();
-    if (process != 0) return process;
-    while (!shared_->has_begun.load()) usleep(20);
-    Process(*shared_, plan_, each).run();
-    _exit(0);
-  }
   [[nodiscard]] std::string describe() const {
     std::string text = "trial " + std::to_string(number_) + ", " + std::to_string(plan_.ranks) + " ranks:";
     for (std::size_t each = 0; each < plan_.processes(); ++each) {
       const Shared::Report& report = shared_->reports[each];
       text += " process " + std::to_string(each) + " outcome " +
               std::to_string(static_cast<int>(report.outcome.load())) + " of " +
-              std::to_string(report.going_on.load()) + " code " + std::to_string(report.code.load()) +
-              " steps " + std::to_string(report.steps.load()) + " fate " +
-              std::to_string(plan_.fates[each].signal) + " at step " +
-              std::to_string(plan_.fates[each].step) + ";";
+              std::to_string(report.going_on.load()) + " code " + std::to_string(report.code.load()) + " " +
+              processes_.fate_of(each) + ";";
     }
     return text;
   }
 
-  Plan plan_;
-  int number_;
+  const Plan plan_;
+  const int number_;
   const test::SharedObject<Shared> shared_;
-  const Clock::time_point began_ = Clock::now();
-  const std::chrono::milliseconds limit_ = test::patient(20s);
-  std::array<bool, most_processes> has_ended_{};
-  std::array<bool, most_processes> is_stopped_{};
+  FatedProcesses processes_;
 };
 
 Plan random_plan(std::mt19937_64& random, bool has_stops) {
@@ -328,9 +270,11 @@ Plan random_plan(std::mt19937_64& random, bool has_stops) {
             .change = below(2) == 0 ? RankChange::grow : RankChange::replace,
             .leaves_out_late = below(2) == 0};
   if (plan.change == RankChange::grow) plan.leaves_out_late = false;
+  plan.fates.resize(plan.processes());
   const std::size_t lost = below(plan.processes());
   for (std::size_t i = 0; i < lost; ++i) {
     Fate& fate = plan.fates[below(plan.processes())];
+    fate.when = Fate::When::at_step;
     // Few steps are taken when all goes well: most fates are met early, some late.
     fate.step = static_cast<int>(1 + below(std::size_t{1} << (2 + below(6))));
     if (has_stops && below(2) == 0) fate.signal = SIGSTOP;
@@ -338,30 +282,19 @@ Plan random_plan(std::mt19937_64& random, bool has_stops) {
   return plan;
 }
 
-/// Runs `count` trials, `at_once` of them at a time. Returns in how many of them processes go on.
-int run_trials(int count, std::size_t at_once, bool has_stops) {
+/// Runs `count` trials, 16 of them at a time. Returns in how many of them processes go on.
+int run_trials(int count, bool has_stops) {
   std::mt19937_64 random(test::test_seed() + (has_stops ? 1 : 0));
-  std::deque<std::unique_ptr<Trial>> running;
-  int going_on = 0;
-  for (int number = 0; number < count || !running.empty();) {
-    while (number < count && running.size() < at_once)
-      running.push_back(std::make_unique<Trial>(random_plan(random, has_stops), number++));
-    std::erase_if(running, [&](const std::unique_ptr<Trial>& trial) {
-      if (!trial->is_over()) return false;
-      going_on += trial->check() ? 1 : 0;
-      return true;
-    });
-    usleep(100);
-  }
-  return going_on;
+  return test::run_trials(
+      count, 16, [&](int number) { return std::make_unique<Trial>(random_plan(random, has_stops), number); });
 }
 
 TEST(Newcomers, AgreeWithRanksWhoeverIsKilled) {
-  EXPECT_GT(run_trials(120, 16, false), 30);
+  EXPECT_GT(run_trials(120, false), 30);
 }
 
 TEST(Newcomers, AgreeWithRanksWhoeverIsStopped) {
-  EXPECT_GT(run_trials(60, 16, true), 10);
+  EXPECT_GT(run_trials(60, true), 10);
 }
 
 TEST(Newcomers, TakeTheNumbersOfThoseWhoDoNotGoOn) {

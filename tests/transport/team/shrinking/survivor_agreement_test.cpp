@@ -2,6 +2,7 @@
 #include "transport/team/shrinking/survivor_agreement.hpp"
 
 #include "support/environment.hpp"
+#include "support/fated_processes.hpp"
 #include "support/shared_object.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/peer_process.hpp"
@@ -14,7 +15,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,7 +22,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /// Processes that are killed and stopped at any time while they agree: the others agree all the same, and
@@ -35,21 +34,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_ranks = 5;
 
-/// Says what happens to a rank.
-struct Fate {
-  enum class When : std::uint8_t { never, at_step, at_time };
-  When when = When::never;
-  int signal = SIGKILL;
-  int step = 0;                    ///< of its own, in which it sends the signal to itself
-  std::chrono::microseconds time;  ///< after the start, when its parent sends the signal
-};
+using test::Fate;
+using test::FatedProcesses;
 
 struct Plan {
-  std::size_t ranks = 0;
-  std::array<Fate, most_ranks> fates{};
+  std::vector<Fate> fates{};  ///< by rank
   bool leaves_out_late = false;
   bool has_stops = false;
   bool fails_first = false;  ///< rank 0 cannot make the communicator the first time
+  [[nodiscard]] std::size_t ranks() const { return fates.size(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const {
     return has_stops ? test::patient(100ms) : test::patient(20s);
   }
@@ -62,7 +55,6 @@ struct Shared {
     std::atomic<Outcome> outcome{Outcome::none};
     std::atomic<std::uint64_t> survivors{0};  ///< a bit for each
     std::atomic<int> code{0};
-    std::atomic<int> steps{0};
   };
 
   [[nodiscard]] SurvivorBoard board(std::size_t ranks) {
@@ -76,26 +68,23 @@ struct Shared {
   std::array<ShrinkSlot, most_ranks> slots;
   std::array<Mailbox, most_ranks> mailboxes;
   std::array<std::atomic<std::uint64_t>, most_ranks * SurvivorBoard::set_count> sets;
-  std::array<std::atomic<pid_t>, most_ranks> processes;
-  std::array<std::atomic<std::int64_t>, most_ranks> seen_at;
   std::array<Report, most_ranks> reports;
-  std::atomic<std::uint32_t> ready{0};
-  std::atomic<bool> has_begun{false};
 };
 
 /// One of the processes.
 class Rank {
  public:
-  Rank(Shared& shared, const Plan& plan, std::size_t self) : shared_(shared), plan_(plan), self_(self) {}
+  Rank(Shared& shared, const Plan& plan, FatedProcesses::Self& fated)
+      : shared_(shared), plan_(plan), fated_(fated), self_(fated.number()) {}
 
   void run() {
-    for (std::size_t rank = 0; rank < plan_.ranks; ++rank)
-      peers_[rank] = rank == self_ ? PeerProcess() : PeerProcess(shared_.processes[rank].load());
+    for (std::size_t rank = 0; rank < plan_.ranks(); ++rank)
+      peers_[rank] = rank == self_ ? PeerProcess() : PeerProcess(fated_.process(rank));
     const ShrinkWish wish{
         .leaving = {}, .leaves_out_late = plan_.leaves_out_late, .timeout = plan_.timeout()};
     step();
     if (plan_.fails_first) fail_together(wish);
-    SurvivorAgreement agreement(shared_.board(plan_.ranks), self_, team(), wish);
+    SurvivorAgreement agreement(shared_.board(plan_.ranks()), self_, team(), wish);
     Shared::Report& report = shared_.reports[self_];
     try {
       agreement.run([this](Exchange& exchange) { make(exchange); }, [this] { survivors_ = 0; });
@@ -114,21 +103,14 @@ class Rank {
             .wait_elsewhere = [this] { step(); },
             .timeout = plan_.timeout()};
   }
-  void step() {
-    shared_.seen_at[self_].store(RankStatus::now());
-    const Fate& fate = plan_.fates[self_];
-    const int steps = ++shared_.reports[self_].steps;
-    if (fate.when == Fate::When::at_step && steps == fate.step) std::raise(fate.signal);
-  }
+  void step() { fated_.step(); }
   bool is_lost(std::size_t rank, bool may_judge) {
     step();
-    return peers_[rank].is_gone() ||
-           (may_judge &&
-            std::chrono::nanoseconds(RankStatus::now() - shared_.seen_at[rank].load()) > plan_.timeout());
+    return peers_[rank].is_gone() || (may_judge && fated_.is_silent(rank, plan_.timeout()));
   }
   /// Expects the same error on all ranks, as rank 0 cannot make the communicator.
   void fail_together(const ShrinkWish& wish) {
-    SurvivorAgreement agreement(shared_.board(plan_.ranks), self_, team(), wish);
+    SurvivorAgreement agreement(shared_.board(plan_.ranks()), self_, team(), wish);
     try {
       agreement.run(
           [this](Exchange& exchange) {
@@ -160,7 +142,8 @@ class Rank {
 
   Shared& shared_;
   const Plan& plan_;
-  std::size_t self_;
+  FatedProcesses::Self& fated_;
+  const std::size_t self_;
   std::array<PeerProcess, most_ranks> peers_;
   std::uint64_t survivors_ = 0;
 };
@@ -168,61 +151,18 @@ class Rank {
 /// A trial: processes that agree while some of them meet their fates.
 class Trial {
  public:
-  Trial(const Plan& plan, int number) : plan_(plan), number_(number) {
-    for (auto& seen_at : shared_->seen_at) seen_at.store(RankStatus::now());
-    for (std::size_t rank = 0; rank < plan.ranks; ++rank) shared_->processes[rank].store(start(rank));
-    shared_->has_begun.store(true);
-    began_ = Clock::now();
-  }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-  ~Trial() {
-    for (std::size_t rank = 0; rank < plan_.ranks; ++rank) {
-      if (has_ended_[rank]) continue;
-      kill(process(rank), SIGKILL);
-      waitpid(process(rank), nullptr, 0);
-    }
-  }
+  Trial(const Plan& plan, int number)
+      : plan_(plan),
+        number_(number),
+        processes_(plan.fates, [this](FatedProcesses::Self& fated) { Rank(*shared_, plan_, fated).run(); }) {}
 
-  /// Sends signals whose time has come, and resumes stopped ranks when all others have ended. Returns true
-  /// when all processes have ended.
-  [[nodiscard]] bool is_over() {
-    const auto now = Clock::now() - began_;
-    EXPECT_LT(now, 2 * limit_) << describe();
-    std::size_t stopped = 0;
-    std::size_t ended = 0;
-    for (std::size_t rank = 0; rank < plan_.ranks; ++rank) {
-      Fate& fate = plan_.fates[rank];
-      if (fate.when == Fate::When::at_time && now >= fate.time) {
-        fate.when = Fate::When::never;
-        if (!has_ended_[rank]) kill(process(rank), fate.signal);
-      }
-      int status = 0;
-      if (!has_ended_[rank] && waitpid(process(rank), &status, WNOHANG | WUNTRACED) > 0) {
-        is_stopped_[rank] = WIFSTOPPED(status);
-        has_ended_[rank] = !WIFSTOPPED(status);
-        if (WIFEXITED(status)) {
-          EXPECT_EQ(WEXITSTATUS(status), 0) << describe();
-        }
-      }
-      if (has_ended_[rank]) ++ended;
-      if (is_stopped_[rank] && !has_ended_[rank]) ++stopped;
-    }
-    if (stopped > 0 && ended + stopped == plan_.ranks) {
-      for (std::size_t rank = 0; rank < plan_.ranks; ++rank) {
-        if (is_stopped_[rank] && !has_ended_[rank]) kill(process(rank), SIGCONT);
-        is_stopped_[rank] = false;
-      }
-    }
-    return ended == plan_.ranks || now > 2 * limit_;
-  }
-
+  [[nodiscard]] bool is_over() { return processes_.is_over(); }
   /// Checks what the ranks report. Returns true if some were lost before the others had agreed.
   bool check() const {
     std::uint64_t survivors = 0;
     std::uint64_t reported = 0;
     std::uint64_t refused = 0;
-    for (std::size_t rank = 0; rank < plan_.ranks; ++rank) {
+    for (std::size_t rank = 0; rank < plan_.ranks(); ++rank) {
       const Shared::Report& report = shared_->reports[rank];
       const std::uint64_t bit = std::uint64_t{1} << rank;
       if (report.outcome.load() == Shared::Outcome::survived) {
@@ -237,47 +177,36 @@ class Trial {
     }
     EXPECT_EQ(survivors & reported, reported) << describe();
     EXPECT_EQ(survivors & refused, 0U) << "all survivors go on, or none does: " << describe();
-    return survivors != (std::uint64_t{1} << plan_.ranks) - 1;
+    return survivors != (std::uint64_t{1} << plan_.ranks()) - 1;
   }
   [[nodiscard]] ShrinkStage stage() const { return ShrinkStage::of(shared_->word.load()); }
 
  private:
-  [[nodiscard]] pid_t process(std::size_t rank) const { return shared_->processes[rank].load(); }
-  pid_t start(std::size_t rank) {
-    const pid_t process = fork();
-    if (process != 0) return process;
-    while (!shared_->has_begun.load()) usleep(20);
-    Rank(*shared_, plan_, rank).run();
-    _exit(0);
-  }
   [[nodiscard]] std::string describe() const {
     std::string text = "trial " + std::to_string(number_) + ":";
-    for (std::size_t rank = 0; rank < plan_.ranks; ++rank) {
+    for (std::size_t rank = 0; rank < plan_.ranks(); ++rank) {
       const Shared::Report& report = shared_->reports[rank];
       text += " rank " + std::to_string(rank) + " outcome " +
               std::to_string(static_cast<int>(report.outcome.load())) + " survivors " +
-              std::to_string(report.survivors.load()) + " steps " + std::to_string(report.steps.load()) +
-              " fate at step " + std::to_string(plan_.fates[rank].step) + ";";
+              std::to_string(report.survivors.load()) + " " + processes_.fate_of(rank) + ";";
     }
     return text + " round " + std::to_string(stage().round);
   }
 
-  Plan plan_;
-  int number_;
+  const Plan plan_;
+  const int number_;
   const test::SharedObject<Shared> shared_;
-  Clock::time_point began_;
-  const std::chrono::milliseconds limit_ = test::patient(20s);
-  std::array<bool, most_ranks> has_ended_{};
-  std::array<bool, most_ranks> is_stopped_{};
+  FatedProcesses processes_;
 };
 
 Plan random_plan(std::mt19937_64& random, bool has_stops) {
   const auto below = [&](std::size_t end) { return static_cast<int>(random() % end); };
-  Plan plan{
-      .ranks = 2 + random() % (most_ranks - 1), .leaves_out_late = below(2) == 0, .has_stops = has_stops};
-  const int lost = 1 + below(plan.ranks);
+  Plan plan{.fates = std::vector<Fate>(2 + random() % (most_ranks - 1)),
+            .leaves_out_late = below(2) == 0,
+            .has_stops = has_stops};
+  const int lost = 1 + below(plan.ranks());
   for (int i = 0; i < lost; ++i) {
-    Fate& fate = plan.fates[random() % plan.ranks];
+    Fate& fate = plan.fates[random() % plan.ranks()];
     fate.when = below(3) == 0 ? Fate::When::at_time : Fate::When::at_step;
     // Few steps are taken when all goes well: most fates are met early, some late.
     fate.step = 1 + below(std::uint64_t{1} << static_cast<unsigned>(2 + below(6)));
@@ -290,19 +219,9 @@ Plan random_plan(std::mt19937_64& random, bool has_stops) {
 /// Runs `count` trials, `at_once` of them at a time. Returns in how many of them ranks were lost in time.
 int run_trials(int count, std::size_t at_once, bool has_stops) {
   std::mt19937_64 random(test::test_seed() + (has_stops ? 1 : 0));
-  std::deque<std::unique_ptr<Trial>> running;
-  int with_losses = 0;
-  for (int number = 0; number < count || !running.empty();) {
-    while (number < count && running.size() < at_once)
-      running.push_back(std::make_unique<Trial>(random_plan(random, has_stops), number++));
-    std::erase_if(running, [&](const std::unique_ptr<Trial>& trial) {
-      if (!trial->is_over()) return false;
-      with_losses += trial->check() ? 1 : 0;
-      return true;
-    });
-    usleep(100);
-  }
-  return with_losses;
+  return test::run_trials(count, at_once, [&](int number) {
+    return std::make_unique<Trial>(random_plan(random, has_stops), number);
+  });
 }
 
 TEST(SurvivorAgreement, SurvivesKillsInEveryPhase) {
@@ -314,10 +233,7 @@ TEST(SurvivorAgreement, SurvivesKillsAndStopsInEveryPhase) {
 }
 
 TEST(SurvivorAgreement, FailsOnAllRanksAlikeAndMayBeTriedAgain) {
-  Plan plan;
-  plan.ranks = 3;
-  plan.fails_first = true;
-  Trial trial(plan, 0);
+  Trial trial({.fates = std::vector<Fate>(3), .fails_first = true}, 0);
   while (!trial.is_over()) usleep(100);
   EXPECT_FALSE(trial.check()) << "all ranks survive";
 }
