@@ -93,11 +93,16 @@ ShrinkWish checked(TeamContext& context, const GrowOptions& options) {
     arguments.fail("options.most is {}, expected 1 to {}", options.most, most);
   if (fewest < 1 || fewest > options.most)
     arguments.fail("options.fewest is {}, expected 1 to options.most, {}", fewest, options.most);
+  if (options.new_rank_timeout && options.new_rank_timeout->count() < 0) {
+    arguments.fail("options.new_rank_timeout is {} ms, expected 0 or more",
+                   options.new_rank_timeout->count());
+  }
   ShrinkWish wish{.leaving = {},
                   .timeout = timeout_of(context, options.timeout),
                   .change = RankChange::grow,
                   .fewest_new = static_cast<std::size_t>(fewest),
                   .most_new = static_cast<std::size_t>(options.most),
+                  .newcomer_timeout = options.new_rank_timeout,
                   .place = {}};
   check_call(arguments, context, wish.timeout);
   return wish;
@@ -198,6 +203,7 @@ Communicator Communicator::Successor::of(Impl& impl, const ShrinkWish& wish, con
   if (place != nullptr) {
     memory.emplace(team);
     shrinking_team.open_entrance = [place] { return tcp::open_entrance(*place); };
+    shrinking_team.holds_entrance = tcp::is_held_open(*place);
     shrinking_team.ticket = [&memory] { return memory->ticket(); };
   }
   Successor successor(impl.options(), true);

@@ -348,10 +348,11 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   ///         {.meeting_point = {.port = 29400}, .most = 2});     {.meeting_point = {.port = 29400}});
   ///
   /// The lowest rank listens at `options.meeting_point` during the call, and closes it when `options.most`
-  /// processes have come. New ranks are numbered in the order in which they were let in, as far as that is
-  /// known. They take part in the agreement of `shrink`, by the same memory: either all ranks of the new
-  /// communicator return it, or none does, and this one goes on as before. If a new rank is lost meanwhile,
-  /// another may come.
+  /// processes have come. If a rank holds it open between calls (`tutti/open_meeting_point.hpp`), that rank
+  /// lets in those who wait there instead, and processes may be counted before the call. New ranks are
+  /// numbered in the order in which they were let in, as far as that is known. They take part in the
+  /// agreement of `shrink`, by the same memory: either all ranks of the new communicator return it, or none
+  /// does, and this one goes on as before. If a new rank is lost meanwhile, another may come.
   ///
   /// Waits first until all ranks have completed this rank's calls. Once the new communicator is made, this
   /// one ends on all ranks, with Error(aborted); what `shrink` says of tensors, calls and graphs holds, too.
@@ -380,7 +381,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// `own` has this rank's devices and times, and what must be the same on all ranks, as for the constructor.
   ///
   /// Throws
-  ///  - timeout, if nobody lets it in in time;
+  ///  - timeout, if nobody lets it in in time, which says whether nobody listened, there was no room, or it
+  ///    waited and the ranks did not make the call;
   ///  - invalid_argument for bad options, if the ranks have another secret or job, are of another build of
   ///    tutti, or are in another PID namespace;
   ///  - unsupported, if it cannot open the ranks' memory, as on another host;

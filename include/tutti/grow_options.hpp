@@ -22,12 +22,16 @@ struct MeetingPoint {
   std::string job{};  ///< tells apart jobs that have the same secret
 };
 
-/// Options of `Communicator::grow`; the same on all ranks, except for the timeout.
+/// Options of `Communicator::grow`; the same on all ranks, except for the timeouts.
 struct GrowOptions {
   MeetingPoint meeting_point{};
   int most = 1;  ///< new ranks that are let in, 1 to 16
-  /// New ranks that are enough once the timeout has passed, 1 to `most`. Empty: `most`.
+  /// New ranks that are enough once their timeout has passed, 1 to `most`. Empty: `most`.
   std::optional<int> fewest{};
+  /// Longest wait for new ranks to come, once all ranks have called it; then `fewest` are enough. Those that
+  /// have come are always let in: 0 takes those that wait already, at an `OpenMeetingPoint`. 0 or more;
+  /// empty, or more than `timeout`: `timeout`.
+  std::optional<std::chrono::milliseconds> new_rank_timeout{};
   /// Longest wait for ranks to call it and for new ranks to come, and again while they make the communicator.
   /// It begins anew if a new rank is lost meanwhile. More than 0; more than a year counts as a year. Empty:
   /// the communicator's `timeout`.

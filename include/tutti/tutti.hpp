@@ -22,6 +22,7 @@
 #include "tutti/memory.hpp"
 #include "tutti/message.hpp"
 #include "tutti/nvtx.hpp"
+#include "tutti/open_meeting_point.hpp"
 #include "tutti/patience.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/pluggable_allocator.hpp"

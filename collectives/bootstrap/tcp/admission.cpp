@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,50 +17,86 @@ namespace {
 using transport::team::Applicant;
 using transport::team::Ticket;
 
-/// Returns a connection on which both ends have proven themselves; nothing if there is nobody now.
-std::optional<Line> reach_entrance(const Place& place, const Wait& wait) {
-  for (const Address& address : place.addresses) {
-    Descriptor socket = connect_to(address, wait);
-    if (!socket.is_open()) continue;
-    Session session;
-    if (introduce(socket, place.rendezvous, wait, session) == Introduction::admitted)
-      return Line(std::move(socket), session);
-  }
-  return std::nullopt;
-}
+/// The way of a process to the ranks that let it in: it comes again and again until one does.
+class Candidate {
+ public:
+  Candidate(const Place& place, const Wait& wait) : place_(place), wait_(wait) {}
 
-/// Asks to be let in. Returns nothing if the rank closes the connection without an answer.
-std::optional<Ticket> ask(Line& line, const Wait& wait) {
-  const Applicant own = Applicant::own();
-  line.expect(sizeof(Ticket));
-  line.add(object_bytes(own));
-  if (line.flush(wait) != Progress::complete) return std::nullopt;
-  Progress progress = line.receive();
-  for (; progress == Progress::halfway && !wait.is_over(); progress = line.receive())
-    wait.until_ready(line.socket(), POLLIN);
-  if (progress != Progress::complete) return std::nullopt;
-  line.rethrow();
-  if (!line.is_as_expected()) {
-    throw Error(ErrorCode::invalid_argument,
-                "Communicator::join: the ranks use another build of tutti, expected the same build");
+  Admission await() {
+    for (; !wait_.is_over(); pause()) {
+      std::optional<Line> line = reach();
+      if (!line) continue;
+      if (const std::optional<Ticket> ticket = ask(*line))
+        return {.line = std::move(*line), .ticket = *ticket};
+    }
+    throw Error(ErrorCode::timeout,
+                fmt::format("Communicator::join: after {} s, no rank has let this process in at {}: {}",
+                            in_seconds(place_.rendezvous.timeout), place_of(place_.rendezvous), state_));
   }
-  Ticket ticket;
-  std::memcpy(&ticket, line.body().data(), sizeof(ticket));
-  return ticket;
-}
+
+ private:
+  /// Returns a connection on which both ends have proven themselves; nothing if there is nobody now.
+  std::optional<Line> reach() {
+    state_ = "nobody listens there";
+    for (const Address& address : place_.addresses) {
+      Descriptor socket = connect_to(address, wait_);
+      if (!socket.is_open()) continue;
+      state_ = "what listens there does not answer";
+      Session session;
+      if (introduce(socket, place_.rendezvous, wait_, session) == Introduction::admitted)
+        return Line(std::move(socket), session);
+    }
+    return std::nullopt;
+  }
+  /// Asks to be let in. Returns nothing if the rank closes the connection without an answer.
+  std::optional<Ticket> ask(Line& line) {
+    const Applicant own = Applicant::own();
+    line.expect(sizeof(Ticket));
+    line.add(object_bytes(own));
+    if (line.flush(wait_) == Progress::halfway) return std::nullopt;
+    state_ = "it waits there, and the ranks have not called Communicator::grow or replace for it";
+    const Progress progress = receive(line);
+    if (progress == Progress::closed) note_end(line);
+    if (progress != Progress::complete) return std::nullopt;
+    line.rethrow();
+    if (!line.is_as_expected()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "Communicator::join: the ranks use another build of tutti, expected the same build");
+    }
+    Ticket ticket;
+    std::memcpy(&ticket, line.body().data(), sizeof(ticket));
+    return ticket;
+  }
+  [[nodiscard]] Progress receive(Line& line) const {
+    for (;;) {
+      const Progress progress = line.receive();
+      if (progress != Progress::halfway || wait_.is_over()) return progress;
+      wait_.until_ready(line.socket(), POLLIN);
+    }
+  }
+  void note_end(Line& line) {
+    const std::optional<std::string> reason = line.take_note();
+    is_turned_away_ = reason.has_value();
+    state_ = reason.value_or("the ranks there have met, or let others in, and not this process");
+  }
+  /// Where there is no room, it asks less often.
+  void pause() {
+    constexpr int looks = 20;
+    for (int look = 0; look < (is_turned_away_ ? looks : 1) && !wait_.is_over(); ++look)
+      wait_.until_ready({});
+    is_turned_away_ = false;
+  }
+
+  const Place& place_;
+  const Wait& wait_;
+  std::string state_ = "nobody listens there";  ///< of its last attempt
+  bool is_turned_away_ = false;
+};
 
 }  // namespace
 
 Admission await_admission(const Place& place, const Wait& wait) {
-  for (; !wait.is_over(); wait.until_ready({})) {
-    std::optional<Line> line = reach_entrance(place, wait);
-    if (!line) continue;
-    if (const std::optional<Ticket> ticket = ask(*line, wait))
-      return {.line = std::move(*line), .ticket = *ticket};
-  }
-  throw Error(ErrorCode::timeout,
-              fmt::format("Communicator::join: after {} s, no rank has let this process in at {}",
-                          in_seconds(place.rendezvous.timeout), place_of(place.rendezvous)));
+  return Candidate(place, wait).await();
 }
 
 }  // namespace tutti::tcp

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/bootstrap/tcp/entrance.hpp"
 #include "collectives/bootstrap/tcp/line.hpp"
+#include "collectives/bootstrap/tcp/place.hpp"
 #include "collectives/bootstrap/tcp/sockets.hpp"
 #include "transport/team/shrinking/entrance.hpp"
 
@@ -15,7 +15,8 @@ struct Admission {
 };
 
 /// Goes to the place, and waits until a rank there lets this process in. Throws Error(timeout) when the wait
-/// is over, and the errors of `Exchange` for a listener that has another secret or is no rank.
+/// is over, which says whether ranks know that it waits, and the errors of `Exchange` for a listener that has
+/// another secret or is no rank.
 [[nodiscard]] Admission await_admission(const Place& place, const Wait& wait);
 
 }  // namespace tutti::tcp

@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/bootstrap/tcp/sockets.hpp"
+#include "collectives/bootstrap/tcp/place.hpp"
 #include "transport/team/shrinking/entrance.hpp"
-#include "tutti/grow_options.hpp"
-#include "tutti/tcp.hpp"
 
-#include <chrono>
 #include <memory>
-#include <string_view>
-#include <vector>
 
 namespace tutti::tcp {
 
-/// A meeting point, as connections are made there.
-struct Place {
-  Rendezvous rendezvous;
-  std::vector<Address> addresses;
-};
-/// Throws Error(invalid_argument), on behalf of `function`, for an invalid point.
-[[nodiscard]] Place place_at(const MeetingPoint& point, std::chrono::milliseconds timeout,
-                             std::string_view function);
-
-/// Listens at the place. Throws Error(transport_failure) with errno if that is impossible.
+/// Lets processes in that come to the place: those that wait there already if this process holds it open,
+/// else it listens there. Throws Error(transport_failure) with errno if that is impossible, and
+/// Error(invalid_argument) if this process holds the place open with another secret or job.
 [[nodiscard]] std::unique_ptr<transport::team::Entrance> open_entrance(const Place& place);
+
+/// Returns whether this process holds the place open.
+[[nodiscard]] bool is_held_open(const Place& place);
 
 }  // namespace tutti::tcp

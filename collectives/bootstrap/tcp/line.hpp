@@ -27,6 +27,7 @@ class Line {
 
   [[nodiscard]] const Descriptor& socket() const noexcept { return socket_; }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
+  void close() noexcept { socket_.close(); }
 
   /// Begins a new frame, whose body is to have so many bytes.
   void expect(std::uint64_t length);

@@ -108,7 +108,7 @@ Address address_of_rank_0() {
 }
 
 /// Tells the other ranks where a rank is going to listen.
-struct Place {
+struct Announcement {
   Address address;             ///< of length 0 if it follows from rank 0's
   std::uint32_t is_wrong = 0;  ///< the rank was given a name that stands for no address
 };
@@ -119,17 +119,17 @@ Address chosen_address(tutti::Exchange& exchange, const std::string& given, cons
   const char* const variable = std::getenv("TUTTI_ADDRESS");
   const bool is_given = !given.empty();
   const std::string name = is_given || variable == nullptr ? given : variable;
-  Place mine{.address = name.empty() ? known : address_of(name)};
+  Announcement mine{.address = name.empty() ? known : address_of(name)};
   if (!name.empty() && mine.address.length == 0) mine.is_wrong = 1;
   if (name.empty() && known.length == 0 && exchange.rank() == 0) mine.address = address_of_rank_0();
-  std::vector<Place> all(static_cast<std::size_t>(exchange.size()));
+  std::vector<Announcement> all(static_cast<std::size_t>(exchange.size()));
   exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (mine.is_wrong != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} is '{}', expected the name or the number of an address of this host",
                             is_given ? "options.address" : "TUTTI_ADDRESS", name));
   }
-  const auto wrong = std::ranges::find_if(all, [](const Place& one) { return one.is_wrong != 0; });
+  const auto wrong = std::ranges::find_if(all, [](const Announcement& one) { return one.is_wrong != 0; });
   if (wrong != all.end()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {} was given a name that stands for no address, expected one of its host",

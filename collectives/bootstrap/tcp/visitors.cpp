@@ -86,6 +86,10 @@ void Visitors::add_sockets(const Descriptor& listener, std::vector<pollfd>& sock
     sockets.push_back({.fd = visitor.socket().number(), .events = POLLIN, .revents = 0});
 }
 
+void Visitors::close() noexcept {
+  for (Visitor& visitor : visitors_) static_cast<void>(visitor.take_socket());
+}
+
 bool Visitors::dismiss_the_quietest() {
   const auto quietest = std::ranges::min_element(visitors_, {}, [](const Visitor& visitor) {
     return std::tuple(visitor.has_spoken(), visitor.last_heard());

@@ -34,6 +34,10 @@ class Visitors {
   /// Describes the connections that came from no rank: "; 1 connection had another secret (TUTTI_SECRET) or
   /// job". Empty if there were none.
   [[nodiscard]] std::string account() const;
+  /// Returns false if there was no room for a connection when it was last looked for.
+  [[nodiscard]] bool has_room() const noexcept { return has_room_; }
+  /// Closes all connections, and frees no memory.
+  void close() noexcept;
 
  private:
   using List = std::list<Visitor>;

@@ -4,12 +4,19 @@
 #include "collectives/bootstrap/tcp/local_rendezvous.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "ranks/shrinking/changed_ranks.hpp"
+#include "support/environment.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/exchange.hpp"
+#include "tutti/open_meeting_point.hpp"
 
 #include <chrono>
+#include <optional>
 
 /// Ranks that let new ones in, and processes that become such.
 namespace tutti::test::ranks {
+
+/// Limit for ranks that do not come, in tests that wait for it.
+inline const std::chrono::milliseconds short_timeout = patient(std::chrono::milliseconds(300));
 
 /// Returns a meeting point where nobody listens yet. Call it before there are ranks.
 inline MeetingPoint some_meeting_point() {
@@ -21,6 +28,13 @@ inline Communicator join(const MeetingPoint& point,
                          std::chrono::milliseconds limit = std::chrono::seconds(60)) {
   return Communicator::join({.meeting_point = point, .timeout = limit},
                             {.devices = {Device(0)}, .timeout = std::chrono::seconds(60)});
+}
+
+/// Holds the point open on one of the ranks.
+inline std::optional<OpenMeetingPoint> held_by(int holder, const Exchange& exchange,
+                                               const MeetingPoint& point) {
+  if (exchange.rank() != holder) return std::nullopt;
+  return OpenMeetingPoint(point);
 }
 
 }  // namespace tutti::test::ranks

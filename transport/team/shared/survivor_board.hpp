@@ -63,7 +63,8 @@ struct alignas(64) ShrinkSlot {
   std::atomic<RankChange> change{RankChange::shrink};
   std::atomic<std::uint32_t> fewest_new{0};  ///< as `GrowOptions` say
   std::atomic<std::uint32_t> most_new{0};
-  std::atomic<std::uint64_t> meeting_point{0};  ///< a digest of it
+  std::atomic<std::uint64_t> meeting_point{0};   ///< a digest of it
+  std::atomic<std::uint32_t> holds_entrance{0};  ///< newcomers may be waiting at its process already
   /// The participant's process. For a newcomer, the rank that lets it in writes it, and it is 0 while nobody
   /// has the slot.
   std::atomic<pid_t> process{0};

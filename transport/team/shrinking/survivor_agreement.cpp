@@ -60,6 +60,7 @@ SurvivorAgreement::SurvivorAgreement(const SurvivorBoard& board, std::size_t sel
   own.fewest_new.store(static_cast<std::uint32_t>(wish.fewest_new));
   own.most_new.store(static_cast<std::uint32_t>(wish.most_new));
   own.meeting_point.store(wish.meeting_point);
+  own.holds_entrance.store(team_.holds_entrance ? 1 : 0);
   own.process_space.store(process_space());
   own.process.store(getpid());
 }

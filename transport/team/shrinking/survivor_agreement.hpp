@@ -29,8 +29,10 @@ struct ShrinkWish {
   bool leaves_out_late = false;         ///< goes on without ranks that are late, instead of failing
   std::chrono::milliseconds timeout{};  ///< longest wait for ranks that are alive, and for newcomers
   RankChange change = RankChange::shrink;
-  std::size_t fewest_new = 0;       ///< newcomers that are enough when the time is over, if ranks grow
-  std::size_t most_new = 0;         ///< newcomers that are not waited beyond, if ranks grow
+  std::size_t fewest_new = 0;  ///< newcomers that are enough when the time is over, if ranks grow
+  std::size_t most_new = 0;    ///< newcomers that are not waited beyond, if ranks grow
+  /// Longest wait for newcomers alone, if ranks grow and it is another than `timeout`.
+  std::optional<std::chrono::milliseconds> newcomer_timeout{};
   std::uint64_t meeting_point = 0;  ///< digest of where newcomers come
   std::string place{};              ///< where that is, in words
 };
@@ -46,6 +48,7 @@ struct ShrinkingTeam {
   std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
   /// Opens the entrance for newcomers. Throws while it cannot.
   std::function<std::unique_ptr<Entrance>()> open_entrance = {};
+  bool holds_entrance = false;  ///< newcomers may be waiting at this process already
   /// Returns a newcomer's ticket, still without its number and without what the wish says.
   std::function<Ticket()> ticket = {};
 };
@@ -59,13 +62,13 @@ struct ShrinkingTeam {
 class SurvivorAgreement;
 
 /// Lets newcomers into an agreement, which it is a part of: opens an entrance and watches it, as long as this
-/// rank is the first of those that have arrived.
+/// rank is the one that does: of those that have arrived, the first where newcomers may be waiting already,
+/// else the first.
 class NewcomerAdmission {
  public:
   explicit NewcomerAdmission(SurvivorAgreement& agreement) : agreement_(agreement) {}
 
-  /// Lets newcomers in, if this is the first rank that has arrived. Returns those that go on, once they are
-  /// enough.
+  /// Lets newcomers in, if this is the rank that does. Returns those that go on, once they are enough.
   [[nodiscard]] std::optional<std::vector<std::size_t>> admit(const ShrinkStage& open,
                                                               const std::vector<std::size_t>& arrived,
                                                               bool may_judge);
@@ -73,18 +76,24 @@ class NewcomerAdmission {
   void close() noexcept { entrance_.reset(); }
 
  private:
-  /// Lets them in on the rank that is the first. Returns those that go on once they are `most`, or at least
-  /// `fewest` when the time `is_over`; ends the attempt if they are fewer then.
+  /// Returns which of those that have arrived lets newcomers in.
+  [[nodiscard]] std::size_t keeper_among(const std::vector<std::size_t>& arrived) const;
+  /// Lets them in. Returns those that go on once they are `most`, or at least `fewest` when the time is over;
+  /// ends the attempt if they are fewer then.
   [[nodiscard]] std::optional<std::vector<std::size_t>> let_in(const ShrinkStage& open, std::size_t fewest,
-                                                               std::size_t most, bool is_over);
+                                                               std::size_t most, bool may_judge);
   /// Lets in who has come. Returns who has come besides, in words. Throws if it cannot open the entrance.
   [[nodiscard]] std::string watch_entrance();
   [[nodiscard]] std::vector<std::size_t> newcomers_in(const ShrinkStage& open);
+  /// Returns true once those who grow need not wait for newcomers any longer, except for those that have a
+  /// ticket and have not arrived.
+  [[nodiscard]] bool has_waited_enough(const ShrinkStage& open);
   /// Returns a ticket for a free slot, if there is one.
   [[nodiscard]] std::optional<Ticket> ticket_for(const Applicant& applicant);
 
   SurvivorAgreement& agreement_;
   std::unique_ptr<Entrance> entrance_;
+  std::chrono::steady_clock::time_point opened_;  ///< when the entrance was
 };
 
 /// Lets the ranks of a team on one host agree on who goes on, through the memory that they share, and form a

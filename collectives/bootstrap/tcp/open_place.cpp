@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/bootstrap/tcp/open_place.hpp"
+
+#include "settings/log.hpp"
+#include "tutti/error.hpp"
+
+#include <cerrno>
+#include <cstdint>
+#include <exception>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace tutti::tcp {
+namespace {
+
+/// Lists the places that this process holds open. Never destroyed.
+struct OpenPlaces {
+  static OpenPlaces& get() {
+    static auto* const of_process = new OpenPlaces;
+    return *of_process;
+  }
+
+  std::mutex mutex;
+  std::vector<std::weak_ptr<OpenPlace>> all;
+};
+
+Descriptor make_bell() {
+  Descriptor bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (bell.is_open()) return bell;
+  throw Error(ErrorCode::transport_failure,
+              fmt::format("OpenMeetingPoint: eventfd failed: {}", std::generic_category().message(errno)),
+              errno);
+}
+
+}  // namespace
+
+std::shared_ptr<OpenPlace> OpenPlace::at(const Place& place, std::size_t most) {
+  auto opened = std::make_shared<OpenPlace>(place, most);
+  OpenPlaces& places = OpenPlaces::get();
+  const std::lock_guard lock(places.mutex);
+  std::erase_if(places.all, [](const std::weak_ptr<OpenPlace>& each) { return each.expired(); });
+  places.all.push_back(opened);
+  return opened;
+}
+
+std::shared_ptr<OpenPlace> OpenPlace::find(const Place& place) {
+  OpenPlaces& places = OpenPlaces::get();
+  const std::lock_guard lock(places.mutex);
+  for (const std::weak_ptr<OpenPlace>& each : places.all) {
+    std::shared_ptr<OpenPlace> open = each.lock();
+    if (open == nullptr || !open->is_open_at(place)) continue;
+    if (open->newcomers_.has_key_of(place)) return open;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("this process holds {} open with another secret or job, expected the same",
+                            place_of(place.rendezvous)));
+  }
+  return nullptr;
+}
+
+OpenPlace::OpenPlace(const Place& place, std::size_t most)
+    : newcomers_(place, most),
+      bell_(make_bell()),
+      thread_(
+          {.name = "tutti-newcomers", .purpose = "that hears who comes to a meeting point"},
+          [this] { run(); }, [](const backend::Escaped& escaped) { log_warning(escaped.what); }) {}
+
+OpenPlace::~OpenPlace() {
+  if (fork_mark_.is_in_child()) {
+    thread_.detach();  // it is the parent's
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+WaitingNewcomers* OpenPlace::take() {
+  const std::lock_guard lock(mutex_);
+  if (is_taken_) return nullptr;
+  is_taken_ = true;
+  return &newcomers_;
+}
+
+void OpenPlace::give_back() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    newcomers_.forget_admitted();
+    is_taken_ = false;
+  }
+  wake();
+}
+
+void OpenPlace::wake() const noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(bell_.number(), &one, sizeof one));
+}
+
+void OpenPlace::run() {
+  for (std::unique_lock lock(mutex_); !is_closing_; wait(lock)) {
+    if (!is_taken_) look();
+  }
+}
+
+void OpenPlace::look() {
+  try {
+    newcomers_.look();
+    has_failed_ = false;
+  } catch (const std::exception& error) {
+    if (!has_failed_) log_warning(fmt::format("OpenMeetingPoint: cannot hear who comes: {}", error.what()));
+    has_failed_ = true;
+  }
+  count();
+}
+
+void OpenPlace::wait(std::unique_lock<std::mutex>& lock) {
+  constexpr int soon_ms = 100;
+  std::vector<pollfd> sockets{{.fd = bell_.number(), .events = POLLIN, .revents = 0}};
+  const bool is_heard = is_taken_ || (newcomers_.add_sockets(sockets) && !has_failed_);
+  if (has_failed_) sockets.resize(1);
+  lock.unlock();
+  poll(sockets.data(), sockets.size(), is_heard ? -1 : soon_ms);
+  std::uint64_t rings = 0;
+  static_cast<void>(!read(bell_.number(), &rings, sizeof rings));
+  lock.lock();
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/fork_mark.hpp"
+#include "collectives/bootstrap/tcp/place.hpp"
+#include "collectives/bootstrap/tcp/waiting_newcomers.hpp"
+#include "os/descriptor.hpp"
+#include "os/thread.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+namespace tutti::tcp {
+
+/// A place that this process holds open: a thread hears who comes, except while an entrance does.
+class OpenPlace {
+ public:
+  /// Opens the place. Throws as the constructor of `OpenMeetingPoint`.
+  [[nodiscard]] static std::shared_ptr<OpenPlace> at(const Place& place, std::size_t most);
+  /// Returns the one that this process holds open at the place, or nullptr.
+  [[nodiscard]] static std::shared_ptr<OpenPlace> find(const Place& place);
+
+  OpenPlace(const Place& place, std::size_t most);
+  OpenPlace(const OpenPlace&) = delete;
+  OpenPlace& operator=(const OpenPlace&) = delete;
+  ~OpenPlace();
+
+  [[nodiscard]] std::size_t waiting_count() const noexcept { return waiting_count_.load(); }
+
+  /// Takes those who wait from the thread, until `give_back`. Returns nullptr if somebody else has them.
+  [[nodiscard]] WaitingNewcomers* take();
+  void give_back() noexcept;
+  /// Updates `waiting_count`; is called by whoever has looked.
+  void count() noexcept { waiting_count_.store(newcomers_.count()); }
+
+ private:
+  [[nodiscard]] bool is_open_at(const Place& place) const {
+    return !fork_mark_.is_in_child() && newcomers_.is_at(place);
+  }
+  void run();
+  void look();
+  /// Waits until somebody comes or leaves, or it is woken.
+  void wait(std::unique_lock<std::mutex>& lock);
+  void wake() const noexcept;
+
+  const ForkMark fork_mark_;
+  std::mutex mutex_;
+  bool is_taken_ = false;
+  bool is_closing_ = false;
+  bool has_failed_ = false;  ///< in the last look
+  WaitingNewcomers newcomers_;
+  std::atomic<std::size_t> waiting_count_{0};
+  const Descriptor bell_;
+  backend::Thread thread_;
+};
+
+}  // namespace tutti::tcp
