@@ -63,8 +63,10 @@ void check_call(const Arguments& arguments, TeamContext& context, std::chrono::m
       arguments.unsupported("the current stream is being captured");
   }
   if (membership.spans_hosts()) {
-    arguments.unsupported("the ranks are on {} hosts, and only ranks of one host agree on who goes on",
-                          membership.hosts().size());
+    arguments.unsupported(
+        "the ranks are on {} hosts, and only ranks of one host agree on who goes on: make another "
+        "communicator of those that are left, or change the ranks of one that `split` has made on each host",
+        membership.hosts().size());
   }
 }
 

@@ -3,6 +3,7 @@
 #include "device/runtime.hpp"
 #include "os/shared_flag.hpp"
 #include "ranks/late_and_lost/lost_ranks.hpp"
+#include "ranks/shrinking/changed_ranks.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/forwarding_exchange.hpp"
@@ -12,6 +13,7 @@
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/grow_options.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -55,6 +58,40 @@ TEST(SeveralHosts, CannotReachOneAnothersMemory) {
     EXPECT_TRUE(mentions(communicator.explain(), {"2 hosts", "'host 0' (ranks 0)", "'host 1' (ranks 1)",
                                                   is_over_tcp() ? "TCP" : "pipes"}));
   });
+}
+
+TEST(SeveralHosts, OnlyCommunicatorsOfOneHostChangeTheirRanks) {
+  const MeetingPoint point{.port = 1};
+  Ranks ranks(4, [&](Exchange& exchange) {
+    const int host = exchange.rank() / 2;
+    pretend_host(host);
+    Communicator communicator = make(exchange, 60s);
+    Communicator of_host = *communicator.split(host);
+    const auto refuse_all = [&] {
+      const auto is_refused = [&](const char* function, const std::function<void()>& call) {
+        return refuses(call, ErrorCode::unsupported, {function, "the ranks are on 2 hosts", "`split`"});
+      };
+      EXPECT_TRUE(is_refused("Communicator::shrink", [&] { static_cast<void>(communicator.shrink()); }));
+      EXPECT_TRUE(is_refused("Communicator::grow",
+                             [&] { static_cast<void>(communicator.grow({.meeting_point = point})); }));
+      EXPECT_TRUE(is_refused("Communicator::replace",
+                             [&] { static_cast<void>(communicator.replace({.meeting_point = point})); }));
+    };
+    refuse_all();
+    communicator.barrier();
+    synchronize(0);
+    communicator.check();
+    transport::team::synchronize(exchange);
+    if (exchange.rank() == 3) std::raise(SIGKILL);
+    await_end(communicator);
+    refuse_all();
+    if (host == 1) {
+      await_end(of_host);
+      of_host = of_host.shrink();
+    }
+    expect_works(of_host, host == 1 ? 0 : exchange.rank(), 2 - host);
+  });
+  expect_endings(ranks, {all_right, all_right, all_right, killed});
 }
 
 TEST(SeveralHosts, AKilledRankEndsTheCallsOnAllHosts) {
