@@ -2,6 +2,7 @@
 #include "collectives/call/arguments.hpp"
 
 #include "allocator/allocators.hpp"
+#include "collectives/call/known_memory.hpp"
 #include "device/current_device.hpp"
 #include "jit/jit_combination.hpp"
 #include "tutti/reduce_types.hpp"
@@ -72,6 +73,8 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
     fail("{} needs {} bytes from its address, but its storage holds {} bytes from {}, and the address is {}",
          name, bytes, tensor.storage()->bytes(), tensor.storage()->data(), fmt::ptr(data));
   }
+  KnownMemory& known = KnownMemory::of_thread();
+  if (!device.is_host() && known.has(runtime_, data, bytes, device.index())) return;
   const backend::PointerInfo info = runtime_.backend().pointer_info(data);
   const bool on_device = info.kind == backend::MemoryKind::device;
   if (on_device != !device.is_host() || (on_device && info.device != device.index())) {
@@ -79,12 +82,15 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
          on_device ? to_string(Device(info.device)) : "the host");
   }
   const std::byte* end = info.base != nullptr && info.bytes != 0 ? info.base + info.bytes : data + bytes;
+  bool is_of_one = false;
   if (on_device) {
     // What the backend knows of the allocator's memory is the segment around many tensors.
     if (const auto block = runtime_.part<Allocators>().of(device.index()).block_around(data)) {
       if (block->address == nullptr) fail("{} is in memory that is not allocated", name);
       end = block->address + block->bytes;
-    } else if (data + bytes > end) {
+    } else if (data + bytes <= end) {
+      is_of_one = true;
+    } else {
       // Memory that was mapped to a range of addresses may have several pieces.
       const auto around = allocation_around(runtime_.backend(), const_cast<std::byte*>(data), bytes);
       if (around && around->is_pieces()) end = data + around->bytes;
@@ -92,6 +98,7 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   }
   if (data + bytes > end)
     fail("{} needs {} bytes from its address, but the allocation holds {}", name, bytes, end - data);
+  if (is_of_one) known.add(runtime_, data, static_cast<std::size_t>(end - data), device.index());
 }
 
 void Arguments::on_some_device(const Tensor& tensor, const Name& name) const {
