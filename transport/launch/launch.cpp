@@ -202,6 +202,7 @@ void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
       runtime.part<GraphCaptures>().retain(stream, kept);
   }
   bind_temporaries(operands, temporaries);
+  const backend::DeviceScope scope(runtime.backend());
   PlanLauncher(runtime, plan, operands, &team).run();
   if (rounds_of(plan) == nullptr) team.launcher.finish(team.sequence, operands.lanes);
 }

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/driver_function.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -111,14 +112,17 @@ NativePlace ThreadDevice::ask() {
   Contexts& contexts = Contexts::get();
   NativePlace place;
   place.context = contexts.current();
-  if (place.context != nullptr && place.context == seen_.context) return seen_;
+  if (place.context != nullptr) {
+    const auto seen = std::ranges::find(seen_, place.context, &NativePlace::context);
+    if (seen != seen_.end()) return *seen;
+  }
   check(cudaGetDevice(&place.device), "cudaGetDevice");
   if (place.context != nullptr) {
-    if (contexts.is_primary(place.context, place.device)) seen_ = place;
+    if (contexts.is_primary(place.context, place.device)) see(place);
   } else if (void* const primary = contexts.known_primary(place.device);
              primary != nullptr && contexts.set_current(primary) == cudaSuccess) {
     place.context = primary;
-    seen_ = place;
+    see(place);
   }
   return place;
 }

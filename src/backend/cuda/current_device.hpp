@@ -5,6 +5,8 @@
 #include "backend/device_calls.hpp"
 #include "tutti/error.hpp"
 
+#include <array>
+#include <cstddef>
 #include <optional>
 
 #include <cuda_runtime_api.h>
@@ -64,16 +66,19 @@ class ThreadDevice {
  private:
   friend NativePlace ask_place();
 
-  /// Asks the driver, and CUDA's runtime only if the current context is not the one seen last. A thread
+  /// Asks the driver, and CUDA's runtime only if the current context is none of those seen lately. A thread
   /// without a context, for which the runtime takes a microsecond to return the device, gets that device's
   /// context if the library has it anyway, as any work of the runtime would do.
   [[nodiscard]] NativePlace ask();
+  void see(const NativePlace& place) noexcept {
+    seen_[static_cast<std::size_t>(place.device) % seen_.size()] = place;
+  }
 
   int scopes_ = 0;
   NativePlace callers_;  ///< valid in a scope only, as is the next
   int current_ = 0;
-  NativePlace
-      seen_;  ///< the last seen context of the runtime, which keeps its device; no context if none was seen
+  /// The contexts of the runtime that were current lately, which keep their devices, by device.
+  std::array<NativePlace, 4> seen_{};
 };
 
 extern thread_local constinit ThreadDevice thread_device;
