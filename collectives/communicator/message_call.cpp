@@ -3,7 +3,9 @@
 
 #include "backend/work_label.hpp"
 #include "collectives/call/disjoint.hpp"
+#include "device/foreign_memory.hpp"
 #include "transport/launch/launch.hpp"
+#include "transport/launch/stand_ins.hpp"
 #include "transport/select/select.hpp"
 
 #include <algorithm>
@@ -198,6 +200,43 @@ void LinkCall::bind() {
   operands_.operation = {};
 }
 
+void LinkCall::replace_closed() {
+  const auto replace = [this](std::size_t index, std::size_t other) {
+    LinkItem& item = items_[index];
+    const std::array peers{device_of(items_[other].local).index()};
+    if (is_open_to_all(item.dense.storage().get()) ||
+        runtime().part<ForeignMemory>().is_open_to(peers, {address_of(item.dense), item.dense.nbytes()}))
+      return;
+    context_.tell_of_stand_ins(item.local, closed_to_peers);
+    const backend::StreamRef stream = streams_[item.local];
+    detail::IntrusivePtr<Storage> storage =
+        transport::allocate_stand_in(runtime(), stream, item.dense.nbytes());
+    void* const memory = storage->data();
+    Tensor stand_in(std::move(storage), TensorView(memory, item.dense.layout(), item.dense.device()));
+    stand_ins_.push_back({index, std::exchange(item.dense, std::move(stand_in))});
+    if (is_received(item)) return;
+    runtime().backend().copy(stream, {.target = address_of(item.dense),
+                                      .source = address_of(stand_ins_.back().replaced),
+                                      .row_bytes = item.dense.nbytes()});
+  };
+  for (const LocalPair& pair : pairs_) {
+    if (items_[pair.sent].local == items_[pair.received].local) continue;
+    replace(pair.sent, pair.received);
+    replace(pair.received, pair.sent);
+  }
+}
+
+void LinkCall::copy_back() {
+  for (const auto& [index, replaced] : stand_ins_) {
+    const LinkItem& item = items_[index];
+    if (!is_received(item)) continue;
+    runtime().backend().copy(
+        streams_[item.local],
+        {.target = address_of(replaced), .source = address_of(item.dense), .row_bytes = replaced.nbytes()});
+  }
+  packing_.unpack();
+}
+
 std::string LinkCall::messages_in_words() const {
   std::string text;
   for (const LinkItem& item : std::span(items_).first(std::min(items_.size(), most_messages_named))) {
@@ -231,6 +270,10 @@ void LinkCall::run() {
   collect_inside();
   collect_transfers();
   plan_ = find_plan();
+  if (transport::rounds_of(*plan_) == nullptr) {
+    replace_closed();
+    if (!stand_ins_.empty()) collect_inside();
+  }
   if (transport::rounds_of(*plan_) != nullptr) {
     const transport::team::Signature signature{.operands = transport::team::CallOperands::messages,
                                                .tensors = static_cast<std::uint32_t>(inside_.size())};
@@ -239,6 +282,7 @@ void LinkCall::run() {
   // What fails here ends the team, too: some halves may have got their numbers.
   carry_out([&] {
     const watching::CallRange range([this] { return watched(); });
+    if (!stand_ins_.empty()) range.note_stand_ins();
     enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured()));
   });
   if (sequence_ != 0) team_.calls().has_queued(sequence_);
@@ -257,13 +301,14 @@ void LinkCall::enqueue(std::uint64_t number) {
     if (!transfers_.empty())
       context_.messages().launch(context_.launcher().launching(), number, transfers_, streams_);
   }
-  context_.set_last_plan(plan_);
-  packing_.unpack();
+  context_.set_last_plan(plan_, !stand_ins_.empty());
+  copy_back();
 }
 
 void LinkCall::keep_memory() const {
   TeamTurn::keep_memory([this](const auto& visit) {
     for (const LinkItem& item : items_) visit(item.dense, item.local);
+    for (const auto& [item, replaced] : stand_ins_) visit(replaced, items_[item].local);
     // Who sends does the copy.
     for (const LocalPair& pair : pairs_) visit(items_[pair.received].dense, items_[pair.sent].local);
   });

@@ -52,6 +52,10 @@ class LinkCall final : public TeamTurn {
   void pack();
   /// Collects messages that stay inside this process.
   void collect_inside();
+  /// Replaces tensors of messages inside this process that the other side's device has no access to, and
+  /// queues the copies of those that are sent.
+  void replace_closed();
+  void copy_back();
   /// Collects messages to other ranks and from them.
   void collect_transfers();
   /// Returns the shape of the messages that have been collected.
@@ -74,6 +78,11 @@ class LinkCall final : public TeamTurn {
   std::vector<transport::InsideMessage>& inside_;
   transport::Operands& operands_;  ///< of a round
   std::vector<LocalPair> pairs_;
+  struct StandIn {
+    std::size_t item;  ///< whose `dense` is the stand-in
+    Tensor replaced;
+  };
+  std::vector<StandIn> stand_ins_;
   std::shared_ptr<const transport::Plan> plan_;
   std::uint64_t sequence_ = 0;  ///< of a round among the calls
 };

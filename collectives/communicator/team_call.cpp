@@ -165,6 +165,7 @@ void TeamCall::enqueue() {
     const RoundPlan* const rounds = transport::rounds_of(*plan_);
     if (rounds != nullptr && rounds->protocol == Protocol::direct)
       operands_.expose(*rounds, sequence_, is_captured());
+    operands_.replace_closed(*plan_);
     if (operands_.has_stand_ins()) range.note_stand_ins();
   } catch (...) {
     keep();  // of copies to stand-ins that have been queued

@@ -146,7 +146,7 @@ std::string TeamContext::stand_ins_in_words() const {
   if (reason_of_stand_ins_.empty()) return {};
   return fmt::format(
       "memory of member {} goes through stand-ins, copies that take time and room in each call, "
-      "as other ranks cannot open it: {}",
+      "as other members cannot use it: {}",
       last_member_with_stand_ins_, reason_of_stand_ins_);
 }
 

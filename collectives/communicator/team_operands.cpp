@@ -3,6 +3,7 @@
 
 #include "allocator/blocks/shareable_memory.hpp"
 #include "allocator/graph_pools/graph_captures.hpp"
+#include "device/foreign_memory.hpp"
 #include "storage/storage.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
@@ -261,6 +262,20 @@ void TeamOperands::expose(const transport::team::RoundPlan& rounds, std::uint64_
     }
   }
   registrations.wait(sequence);
+}
+
+void TeamOperands::replace_closed(const transport::Plan& plan) {
+  const std::size_t side = membership().member_count() * columns();
+  for (const transport::PeerUse& use : plan.peer_uses) {
+    const std::size_t index = use.buffer % side - membership().first_local() * columns();
+    const Tensor& operand = (use.buffer >= side ? outputs_ : inputs_)[index];
+    if (!operand.defined() || is_open_to_all(operand.storage().get())) continue;
+    auto& foreign = context_.runtime().part<ForeignMemory>();
+    if (foreign.is_open_to(membership().devices(), {address_of(operand), operand.nbytes()})) continue;
+    const std::size_t local = index / columns();
+    context_.tell_of_stand_ins(local, closed_to_peers);
+    static_cast<void>(add_stand_in(local, use.buffer));
+  }
 }
 
 }  // namespace tutti::collectives

@@ -60,7 +60,9 @@ class TeamOperands {
   /// Asks the other ranks to open the operands that the rounds of call `sequence` expose. An operand that
   /// cannot be opened is replaced by a stand-in.
   void expose(const transport::team::RoundPlan& rounds, std::uint64_t sequence, bool is_captured);
-  /// Returns true if `expose` has replaced an operand.
+  /// Replaces operands that other local members' devices have no access to, if the plan lets them use these.
+  void replace_closed(const transport::Plan& plan);
+  /// Returns true if an operand has been replaced.
   [[nodiscard]] bool has_stand_ins() const noexcept { return !stand_ins_.empty(); }
   /// Calls `visit(tensor, local)` for all memory that the work uses.
   template <class Visit>

@@ -5,6 +5,7 @@
 #include "collectives/call/persistent_impl.hpp"
 #include "collectives/process/prepare.hpp"
 #include "device/capture_gate.hpp"
+#include "device/foreign_memory.hpp"
 #include "diagnostics/watching.hpp"
 #include "stream/stream_access.hpp"
 #include "transport/select/select.hpp"
@@ -35,6 +36,8 @@ class BoundCollective final : public PersistentCollective::Impl {
         bytes_(call.request().bytes()),
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
+        stand_ins_(call.has_foreign_memory() ? transport::StandIns(runtime_, *plan_, operands_, name_)
+                                             : transport::StandIns()),
         temporaries_(transport::allocate_temporaries(runtime_, *plan_, operands_.lanes)) {
     if (!plan_->steps.empty()) record_graph();
   }
@@ -45,6 +48,7 @@ class BoundCollective final : public PersistentCollective::Impl {
     for (const Stream& stream : launched_on_) {
       for (const Tensor& tensor : tensors_) tensor.record_stream(stream);
       for (const auto& temporary : temporaries_) temporary->record_stream(stream);
+      stand_ins_.record_stream(stream);
     }
     if (graph_ != nullptr) runtime_.backend().destroy_graph(graph_);
   }
@@ -57,9 +61,10 @@ class BoundCollective final : public PersistentCollective::Impl {
                                    .name = name_,
                                    .bytes = bytes_,
                                    .plan = plan_->summary,
-                                   .explain = [this] { return transport::to_text(*plan_); },
+                                   .explain = [this] { return explain(); },
                                    .streams = std::span(&home, 1)};
     });
+    if (!stand_ins_.empty()) range.note_stand_ins();
     if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
     runtime_.backend().launch_graph(graph_, home);
   }
@@ -73,8 +78,20 @@ class BoundCollective final : public PersistentCollective::Impl {
   [[nodiscard]] int home_device() const noexcept override {
     return plan_->lane_devices.empty() ? 0 : plan_->lane_devices[plan_->home_lane];
   }
-  [[nodiscard]] std::string explain() const override { return transport::to_text(*plan_); }
-  [[nodiscard]] PlanSummary summary() const override { return plan_->summary; }
+  [[nodiscard]] std::string explain() const override {
+    std::string text = transport::to_text(*plan_);
+    if (!stand_ins_.empty()) {
+      text +=
+          fmt::format("memory goes through stand-ins, copies that take time and room in each launch, as {}\n",
+                      closed_to_peers);
+    }
+    return text;
+  }
+  [[nodiscard]] PlanSummary summary() const override {
+    PlanSummary summary = plan_->summary;
+    if (!stand_ins_.empty()) summary.algorithm += transport::through_stand_ins;
+    return summary;
+  }
 
  private:
   /// Streams of its own for every lane, which nobody else can be using.
@@ -109,7 +126,7 @@ class BoundCollective final : public PersistentCollective::Impl {
     const CaptureGate::Capture begun(runtime_.part<CaptureGate>());
     backend.begin_capture(home, CaptureErrorMode::thread);
     try {
-      transport::launch_body(runtime_, *plan_, operands, home, temporaries_);
+      transport::launch_body(runtime_, *plan_, operands, home, temporaries_, stand_ins_);
     } catch (...) {
       abandon_capture(home);
       throw;
@@ -133,6 +150,7 @@ class BoundCollective final : public PersistentCollective::Impl {
   std::uint64_t bytes_;
   std::shared_ptr<const Plan> plan_;
   Operands operands_;
+  transport::StandIns stand_ins_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;
   backend::GraphHandle graph_ = nullptr;
   std::vector<Stream> launched_on_;

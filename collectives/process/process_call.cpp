@@ -7,6 +7,7 @@
 #include "device/current_device.hpp"
 #include "diagnostics/watching.hpp"
 #include "stream/thread_streams.hpp"
+#include "transport/launch/stand_ins.hpp"
 #include "transport/plan/plan_builder.hpp"
 #include "transport/plan/tuning.hpp"
 #include "transport/select/select.hpp"
@@ -20,6 +21,7 @@ namespace tutti::collectives {
 namespace {
 
 thread_local std::shared_ptr<const transport::Plan> last_launched;
+thread_local bool last_has_stand_ins = false;
 
 }  // namespace
 
@@ -58,7 +60,7 @@ void Call::start_row(transport::LaneId lane) {
   rows_.push_back({.lane = lane, .ready = lane});
   operands_.addresses.resize(next_ + columns());
   operands_.storages.resize(next_ + columns());
-  last_storage_ = nullptr;
+  last_storage_.reset();
 }
 
 void Call::add_result_row(backend::StreamRef own, std::uint64_t bytes) {
@@ -76,7 +78,7 @@ backend::StreamRef Call::first_use(std::size_t row) {
 void Call::return_to(std::size_t row) {
   next_ = row * columns();
   row_stream_ = stream_of(row);
-  last_storage_ = nullptr;
+  last_storage_.reset();
 }
 
 const std::optional<backend::StreamRef>& Call::capture() {
@@ -155,6 +157,7 @@ const std::shared_ptr<const transport::Plan>& Call::launch_plan() {
 
 void Call::launch() {
   last_launched = launch_plan();
+  last_has_stand_ins = false;
   std::optional<transport::team::ProcessTurn> turn;
   if (last_launched->process_rounds) {
     turn = transport::take_turn(*runtime_, *last_launched, operands_);
@@ -174,11 +177,18 @@ void Call::launch() {
   });
   if (turn) {
     transport::launch_rounds(*runtime_, *last_launched, operands_, *turn);
-  } else if (capture()) {
-    join_capture();
-    transport::launch_captured(*runtime_, last_launched, operands_, *joined_);
+    return;
+  }
+  if (capture()) join_capture();
+  transport::StandIns stand_ins;
+  if (has_foreign_memory_)
+    stand_ins = transport::StandIns(*runtime_, *last_launched, operands_, request_.name);
+  last_has_stand_ins = !stand_ins.empty();
+  if (last_has_stand_ins) range.note_stand_ins();
+  if (capture()) {
+    transport::launch_captured(*runtime_, last_launched, operands_, *joined_, stand_ins);
   } else {
-    transport::launch(*runtime_, last_launched, operands_);
+    transport::launch(*runtime_, last_launched, operands_, stand_ins);
   }
 }
 
@@ -187,7 +197,10 @@ void Call::launch() {
 namespace tutti {
 
 PlanSummary last_plan() {
-  return collectives::last_launched == nullptr ? PlanSummary{} : collectives::last_launched->summary;
+  if (collectives::last_launched == nullptr) return {};
+  PlanSummary summary = collectives::last_launched->summary;
+  if (collectives::last_has_stand_ins) summary.algorithm += transport::through_stand_ins;
+  return summary;
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/call/request.hpp"
+#include "device/foreign_memory.hpp"
 #include "device/runtime.hpp"
 #include "storage/storage.hpp"
 #include "stream/thread_streams.hpp"
@@ -104,6 +105,8 @@ class Call {
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan(transport::LaunchMode mode) const;
   /// Plans and enqueues; remembers the plan for `last_plan`.
   void launch();
+  /// Returns true if an operand is in memory of a device that is not tutti's own.
+  [[nodiscard]] bool has_foreign_memory() const noexcept { return has_foreign_memory_; }
 
  private:
   struct Row {
@@ -114,10 +117,12 @@ class Call {
   void start_row(transport::LaneId lane);
   /// Returns the plan of a launch, which is looked up once.
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& launch_plan();
-  /// Notes the next buffer's storage if it must be told of the row's stream.
+  /// Notes the next buffer's storage if it must be told of the row's stream, or may be closed to peers.
   void note_storage(Storage* storage) {
     last_storage_ = storage;
-    if (storage != nullptr && row_stream_ && !is_recorded_on(*storage, *row_stream_)) {
+    if (!row_stream_) return;
+    has_foreign_memory_ |= !is_open_to_all(storage);
+    if (storage != nullptr && !is_recorded_on(*storage, *row_stream_)) {
       if (operands_.unrecorded.empty()) operands_.unrecorded.reserve(rows_.capacity());
       operands_.unrecorded.push_back(static_cast<transport::BufferId>(next_));
     }
@@ -132,9 +137,10 @@ class Call {
   transport::LaneId root_ = transport::host_lane;
   std::vector<Row> rows_;
   std::optional<backend::StreamRef> row_stream_;  ///< of the row started last; none on the host
-  const Storage* last_storage_ = nullptr;         ///< of that row
+  std::optional<const Storage*> last_storage_;    ///< of that row, nullptr if nothing owns the memory
   std::size_t next_ = 0;                          ///< buffer
   transport::Operands operands_;
+  bool has_foreign_memory_ = false;
   bool has_asked_for_capture_ = false;
   std::optional<backend::StreamRef> capture_;
   std::unique_ptr<transport::JoinedLanes> joined_;      ///< nullptr outside captures

@@ -64,6 +64,10 @@ class MemoryCalls {
   [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;
   /// Returns the origin of device memory at an address; `block` if it is not known.
   [[nodiscard]] virtual MemoryOrigin origin_of(const void* address) = 0;
+  /// Returns true if device memory at an address is open to the work of `peer` where `peer` has access to the
+  /// memory of its device: always, unless the program has mapped it, or made its pool, for certain devices
+  /// alone. True for what is not known.
+  [[nodiscard]] virtual bool is_open_to(int peer, const void* address) = 0;
   /// Returns a number that tells device memory at an address, a block or a piece, from all other that this
   /// process has had there; 0 if it is not known.
   [[nodiscard]] virtual std::uint64_t identity_of(const void* address) = 0;

@@ -18,6 +18,7 @@ enum class PartSlot : std::uint8_t {
   graph_captures,
   streams,
   peer_access,
+  foreign_memory,
   ended_work,
   events,
 };

@@ -120,6 +120,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   [[nodiscard]] backend::MemoryOrigin origin_of(const void* address) override {
     return inner_->origin_of(address);
   }
+  [[nodiscard]] bool is_open_to(int peer, const void* address) override {
+    return inner_->is_open_to(peer, address);
+  }
   [[nodiscard]] std::uint64_t identity_of(const void* address) override {
     return inner_->identity_of(address);
   }
@@ -319,6 +322,7 @@ class WatchedControl final : public backend::VirtualMachineControl {
     return inner_.interleaving_seed();
   }
   void set_blocking_launches(bool block) override { inner_.set_blocking_launches(block); }
+  void close_to_peers(const void* address) override { inner_.close_to_peers(address); }
   void launch(backend::StreamRef stream, std::string_view name,
               std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;

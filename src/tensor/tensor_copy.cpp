@@ -3,6 +3,7 @@
 #include "backend/host/kernels/kernels.hpp"
 #include "base/enumerators.hpp"
 #include "device/blocking_call.hpp"
+#include "device/foreign_memory.hpp"
 #include "device/runtime.hpp"
 #include "stream/stream_access.hpp"
 #include "stream/streams.hpp"
@@ -251,11 +252,21 @@ LayoutPtr travelling_layout(const Tensor& target, const Tensor& source) {
   return dense_layout(target.layout());
 }
 
-/// Returns `tensor` if it has that layout, else temporary memory in the same place that has. Temporary memory
-/// of a device is used on its current stream, or ordered with it, so that it may be freed at once; on the
-/// host, it is pinned.
-Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout) {
-  if (can_copy_bytes(*layout, *tensor.layout())) return tensor;
+/// Returns true if the device `peer` may use the tensor's memory, as far as it may use other memory there.
+bool is_open_to(Device peer, const Tensor& tensor) {
+  if (is_open_to_all(tensor.storage().get()) || peer.is_host() || tensor.device().is_host()) return true;
+  const std::array peers{peer.index()};
+  auto& foreign = Runtime::get().part<ForeignMemory>();
+  if (foreign.is_open_to(peers, {bytes_of(tensor), tensor.layout()->span_bytes()})) return true;
+  foreign.tell_of_stand_ins("Tensor::copy_", tensor.device().index(), tensor.data());
+  return false;
+}
+
+/// Returns `tensor` if it has that layout and is open to the device at the other end, else temporary memory
+/// in the same place that is. Temporary memory of a device is used on its current stream, or ordered with it,
+/// so that it may be freed at once; on the host, it is pinned.
+Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout, Device other_end) {
+  if (can_copy_bytes(*layout, *tensor.layout()) && is_open_to(other_end, tensor)) return tensor;
   const HostMemory host_memory = tensor.device().is_host() ? HostMemory::pinned : HostMemory::pageable;
   return allocate_tensor(layout, tensor.device(), host_memory, "Tensor::copy_");
 }
@@ -274,8 +285,8 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   }
   require_one_capture(*this, source);
   const LayoutPtr travelling = travelling_layout(*this, source);
-  const Tensor departing = in_layout(source, travelling);
-  const Tensor arriving = in_layout(*this, travelling);
+  const Tensor departing = in_layout(source, travelling, device());
+  const Tensor arriving = in_layout(*this, travelling, source.device());
   const bool rearranged_on_arrival = arriving.data() != data();
   if (departing.data() != source.data()) copy_within(departing, source);
   // The host can rearrange the data only after its arrival.

@@ -3,6 +3,7 @@
 
 #include "allocator/graph_pools/graph_captures.hpp"
 #include "settings/log.hpp"
+#include "storage/pluggable_allocator.hpp"
 #include "storage/storage.hpp"
 #include "stream/late_releases.hpp"
 #include "stream/stream_access.hpp"
@@ -116,20 +117,28 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
     } else if (const int device = plan.lane_devices[temporary.lane]; device == remote_device) {
       storages.emplace_back();
     } else {
-      storages.push_back(DeviceStorage::allocate(runtime, device, temporary.bytes, lanes[temporary.lane]));
+      const backend::StreamRef lane = lanes[temporary.lane];
+      // Peers may have no access to what other allocators give.
+      storages.push_back(runtime.part<PluggedAllocator>().is_used()
+                             ? allocate_stand_in(runtime, lane, temporary.bytes)
+                             : DeviceStorage::allocate(runtime, device, temporary.bytes, lane));
     }
   }
   return storages;
 }
 
-void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
+void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
+            const StandIns& stand_ins) {
   runtime.part<LateReleases>().release();
   const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
   const backend::DeviceScope scope(runtime.backend());
   bind_side_lanes(runtime, *plan, operands);
   try {
+    stand_ins.keep_operands(operands.lanes);
+    stand_ins.copy_in(runtime, operands.lanes);
     launch_steps(runtime, *plan, operands);
+    stand_ins.copy_back(runtime, operands.lanes);
   } catch (...) {
     record_all_uses(operands);
     throw;
@@ -138,7 +147,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 }
 
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
-                     JoinedLanes& lanes) {
+                     JoinedLanes& lanes, const StandIns& stand_ins) {
   runtime.part<LateReleases>().release();
   const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
@@ -157,7 +166,10 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
   for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
+  stand_ins.keep_operands(operands.lanes);
+  stand_ins.copy_in(runtime, operands.lanes);
   PlanLauncher(runtime, *plan, operands).run();
+  stand_ins.copy_back(runtime, operands.lanes);
   operands.lanes.resize(operand_lanes);
   lanes.bring_back();
 }
@@ -208,13 +220,21 @@ void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
 }
 
 void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
-                 std::span<const detail::IntrusivePtr<Storage>> temporaries) {
+                 std::span<const detail::IntrusivePtr<Storage>> temporaries, const StandIns& stand_ins) {
   const backend::DeviceScope scope(runtime.backend());
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
-  for (const LaneId lane : plan.used_lanes) runtime.part<Streams>().order(home, operands.lanes[lane]);
+  const auto fork = [&](LaneId lane) { runtime.part<Streams>().order(home, operands.lanes[lane]); };
+  const auto join = [&](LaneId lane) { runtime.part<Streams>().order(operands.lanes[lane], home); };
+  stand_ins.visit_lanes(fork);
+  stand_ins.copy_in(runtime, operands.lanes);
+  stand_ins.visit_lanes(join);
+  std::ranges::for_each(plan.used_lanes, fork);
   PlanLauncher(runtime, plan, operands).run_body();
-  for (const LaneId lane : plan.used_lanes) runtime.part<Streams>().order(operands.lanes[lane], home);
+  std::ranges::for_each(plan.used_lanes, join);
+  stand_ins.visit_lanes(fork);
+  stand_ins.copy_back(runtime, operands.lanes);
+  stand_ins.visit_lanes(join);
 }
 
 }  // namespace tutti::transport

@@ -122,6 +122,14 @@ struct PlannedStep {
   Phase phase = Phase::body;
 };
 
+/// The use of an operand by work of other devices than its own, besides that of its own.
+struct PeerUse {
+  BufferId buffer = 0;
+  bool is_read = false;
+  bool is_written = false;
+  std::uint64_t bytes = 0;  ///< from the start of the operand on
+};
+
 /// The order of a plan whose body runs on the hub lane only.
 struct Star {
   std::vector<LaneId> before;  ///< lanes whose queued work must be done before the body
@@ -162,6 +170,7 @@ struct Plan {
   std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
   /// Host buffers and the lanes that touch them; this alone keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;
+  std::vector<PeerUse> peer_uses;                  ///< by steps, ascending
   std::optional<ProcessRoundsUse> process_rounds;  ///< for rounds of a single process
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/plan/plan_builder.hpp"
 
+#include "transport/plan/peer_uses.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -248,6 +249,7 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   plan_.home_lane = problem_.root < problem_.lane_devices.size() ? problem_.root : plan_.hub_lane;
   plan_.star = star();
   plan_.steps = assemble();
+  plan_.peer_uses = find_peer_uses(problem_, plan_);
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);
 }

@@ -37,6 +37,7 @@ struct RangeFunctions {
   decltype(&cuMemMap) map = find<decltype(cuMemMap)>("cuMemMap");
   decltype(&cuMemUnmap) unmap = find<decltype(cuMemUnmap)>("cuMemUnmap");
   decltype(&cuMemSetAccess) set_access = find<decltype(cuMemSetAccess)>("cuMemSetAccess");
+  decltype(&cuMemGetAccess) get_access = find<decltype(cuMemGetAccess)>("cuMemGetAccess");
 
   decltype(&cuMemRetainAllocationHandle) retain =
       find<decltype(cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
@@ -310,6 +311,20 @@ MemoryOrigin AddressRanges::origin_of(const void* address) {
   if (functions.retain(&handle, const_cast<void*>(address)) != CUDA_SUCCESS) return MemoryOrigin::block;
   const PhysicalMemory memory(handle);
   return MemoryOrigin::piece;
+}
+
+bool AddressRanges::is_open_to(int peer, const void* address) {
+  const MemoryOrigin origin = origin_of(address);
+  if (origin == MemoryOrigin::block) return true;
+  if (origin == MemoryOrigin::pool) return PooledMemory::is_open_to(peer, address);
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = peer;
+  unsigned long long flags = 0;
+  const RangeFunctions& functions = range_functions();
+  return functions.get_access != nullptr &&
+         functions.get_access(&flags, &location, number_of_address(address)) == CUDA_SUCCESS &&
+         flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 std::uint64_t AddressRanges::identity_of(const void* address) {

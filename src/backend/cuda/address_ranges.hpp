@@ -35,6 +35,7 @@ class AddressRanges {
 
   // See `MemoryCalls`; for memory of any origin.
   [[nodiscard]] static MemoryOrigin origin_of(const void* address);
+  [[nodiscard]] static bool is_open_to(int peer, const void* address);
   [[nodiscard]] static std::uint64_t identity_of(const void* address);
 
   // See `MemoryCalls`.

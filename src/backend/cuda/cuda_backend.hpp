@@ -65,6 +65,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
   [[nodiscard]] MemoryOrigin origin_of(const void* address) override;
+  [[nodiscard]] bool is_open_to(int peer, const void* address) override;
   [[nodiscard]] std::uint64_t identity_of(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;

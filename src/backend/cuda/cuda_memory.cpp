@@ -201,6 +201,12 @@ MemoryOrigin CudaBackend::origin_of(const void* address) {
   return AddressRanges::origin_of(address);
 }
 
+bool CudaBackend::is_open_to(int peer, const void* address) {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  return AddressRanges::is_open_to(peer, address);
+}
+
 std::uint64_t CudaBackend::identity_of(const void* address) {
   const AnyContext context(used_device_);
   return AddressRanges::identity_of(address);

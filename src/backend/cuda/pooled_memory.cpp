@@ -33,6 +33,7 @@ struct PoolFunctions {
   decltype(&cuMemPoolImportPointer) import_pointer =
       find<decltype(cuMemPoolImportPointer)>("cuMemPoolImportPointer");
   decltype(&cuMemPoolSetAccess) set_access = find<decltype(cuMemPoolSetAccess)>("cuMemPoolSetAccess");
+  decltype(&cuMemPoolGetAccess) get_access = find<decltype(cuMemPoolGetAccess)>("cuMemPoolGetAccess");
   decltype(&cuMemPoolDestroy) destroy = find<decltype(cuMemPoolDestroy)>("cuMemPoolDestroy");
   decltype(&cuMemFree) free = find<decltype(cuMemFree)>("cuMemFree");
 
@@ -124,6 +125,17 @@ void PooledMemory::give_access(int device, void* address, const std::vector<int>
                           "cuMemPoolSetAccess: {}",
                           device, fmt::ptr(address), words_of(status)),
               status);
+}
+
+bool PooledMemory::is_open_to(int device, const void* address) {
+  CUmemoryPool pool = pool_of(address);
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  return pool != nullptr && pool_functions().get_access != nullptr &&
+         pool_functions().get_access(&flags, pool, &location) == CUDA_SUCCESS &&
+         flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 void* PooledMemory::open(int device, const SharedPieces::Opened& opened) {

@@ -29,6 +29,9 @@ class PooledMemory {
   /// Lets other devices use all memory of the pool that the address is in. Throws Error(unsupported).
   static void give_access(int device, void* address, const std::vector<int>& accessors);
 
+  /// Returns true if a device may use all memory of the pool that the address is in.
+  [[nodiscard]] static bool is_open_to(int device, const void* address);
+
   // See `AddressRanges`.
   [[nodiscard]] void* open(int device, const SharedPieces::Opened& opened);
   [[nodiscard]] bool close(void* address, int& status) noexcept;

@@ -187,7 +187,24 @@ PointerInfo Machine::pointer_info(const void* address) {
 
 MemoryOrigin Machine::origin_of(const void* address) {
   const auto block = addresses_.find(static_cast<const std::byte*>(address));
-  return block != nullptr && block->pages != nullptr ? MemoryOrigin::piece : MemoryOrigin::block;
+  if (block == nullptr) return MemoryOrigin::block;
+  if (block->pages != nullptr) return MemoryOrigin::piece;
+  return block->is_closed_to_peers.load() ? MemoryOrigin::pool : MemoryOrigin::block;
+}
+
+bool Machine::is_open_to(int peer, const void* address) {
+  const auto block = addresses_.find(static_cast<const std::byte*>(address));
+  return block == nullptr || block->is_open_to(peer);
+}
+
+void Machine::adopt_pieces(int /*device*/, void* address, std::size_t /*bytes*/) {
+  if (const auto block = addresses_.find(static_cast<const std::byte*>(address)))
+    block->is_closed_to_peers.store(false);
+}
+
+void Machine::close_to_peers(const void* address) {
+  if (const auto block = addresses_.find(static_cast<const std::byte*>(address)))
+    block->is_closed_to_peers.store(true);
 }
 
 std::uint64_t Machine::identity_of(const void* address) {

@@ -70,6 +70,7 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
   [[nodiscard]] MemoryOrigin origin_of(const void* address) override;
+  [[nodiscard]] bool is_open_to(int peer, const void* address) override;
   [[nodiscard]] std::uint64_t identity_of(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override { free_pinned(address); }
@@ -78,8 +79,7 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
   void close_device_memory(int device, void* address) noexcept override;
   [[nodiscard]] std::unique_ptr<SharedPieces> share_pieces(int device, void* address, std::size_t bytes,
                                                            Audience audience) override;
-  // Access of peers is a matter of devices here, whatever the memory.
-  void adopt_pieces(int /*device*/, void* /*address*/, std::size_t /*bytes*/) override {}
+  void adopt_pieces(int device, void* address, std::size_t bytes) override;
   void disown_pieces(int /*device*/, void* /*address*/) noexcept override {}
 
   // Backend: streams.
@@ -166,6 +166,7 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
     return interleaver_->seed();
   }
   void set_blocking_launches(bool block) override { kernels_block_.store(block); }
+  void close_to_peers(const void* address) override;
   void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;
 

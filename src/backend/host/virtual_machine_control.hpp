@@ -25,6 +25,10 @@ class VirtualMachineControl {
   /// Sets whether calls that queue a kernel return only when it has ended, as they do on GPUs under some
   /// tools.
   virtual void set_blocking_launches(bool block) = 0;
+  /// Takes the access of other devices than its own to the block or range at an address away, until it is
+  /// adopted (`MemoryCalls::adopt_pieces`): as memory is that a program maps for one device alone, or a block
+  /// of a pool of the driver.
+  virtual void close_to_peers(const void* address) = 0;
   virtual void launch(StreamRef stream, std::string_view name,
                       std::span<const virtual_devices::Access> accesses,
                       std::function<void(std::span<void* const>)> kernel) = 0;

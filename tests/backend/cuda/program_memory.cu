@@ -95,6 +95,7 @@ OwnedMemory allocate(ProgramMemory kind, int device, std::size_t bytes) {
       return map_pieces(device, bytes, CU_MEM_HANDLE_TYPE_NONE);
     case ProgramMemory::default_pool:
       check(cudaMallocAsync(&address, bytes, nullptr), "cudaMallocAsync");
+      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // other streams use it
       return owned(address);
     case ProgramMemory::shareable_pool:
       return take_from_shareable_pool(device, bytes);

@@ -52,6 +52,7 @@ class AbsentBackend : public backend::Backend {
   void free_pinned(void*) noexcept override {}
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
   backend::MemoryOrigin origin_of(const void*) override { unexpected(); }
+  bool is_open_to(int, const void*) override { unexpected(); }
   std::uint64_t identity_of(const void*) override { unexpected(); }
   void register_pinned(void*, std::size_t) override { unexpected(); }
   void unregister_pinned(void*) noexcept override {}

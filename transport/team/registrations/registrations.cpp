@@ -4,12 +4,14 @@
 #include "allocator/allocators.hpp"
 #include "allocator/caching_allocator.hpp"
 #include "backend/team_round.hpp"
+#include "device/foreign_memory.hpp"
 #include "settings/log.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <thread>
 #include <utility>
@@ -29,6 +31,14 @@ bool is_inside(std::span<const std::byte> memory, const std::byte* segment, std:
 std::string reason_of_foreign(backend::Backend& backend, const std::byte* address) {
   std::string reason = reason_not_to_share(backend, address);
   return reason.empty() ? "it is neither tutti's nor registered (register_memory)" : reason;
+}
+
+/// Returns the devices of this process that may use memory of its members: all, if other ranks belong to it.
+std::vector<int> devices_here(const Runtime& runtime, const Membership& membership) {
+  if (!membership.shares_process_with_any()) return membership.devices();
+  std::vector<int> devices(static_cast<std::size_t>(runtime.device_count()));
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
 }
 
 }  // namespace
@@ -149,9 +159,9 @@ std::optional<Registrations::Segments::iterator> Registrations::foreign_segment_
       found && found->device == device && is_inside(memory, found->address, found->bytes) &&
       found->origin != backend::MemoryOrigin::pool && reason_not_to_share(backend, address).empty();
   if (!may_be_opened) return refuse(reason_of_foreign(backend, address));
-  const bool has_peers_here = membership_.devices().size() > 1 || membership_.is_in_one_process();
-  if (found->is_pieces() && has_peers_here && backend.kind() == BackendKind::cuda)
-    return refuse("devices of this process get access to pieces only by a registration (register_memory)");
+  if (found->is_pieces() &&
+      !runtime_.part<ForeignMemory>().is_open_to(devices_here(runtime_, membership_), memory))
+    return refuse(std::string(closed_to_peers));
   if (membership_.rank_count() == 1) return std::nullopt;
   const CachingAllocator::Extent extent = join(*found);
   Segment segment{.identities = identities_of(backend, {extent.address, extent.bytes})};

@@ -107,11 +107,13 @@ struct Allocation {
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
   std::uint64_t identity = new_memory_identity();
-  int owner = pinned;            ///< device, or `pinned`
-  Mapping storage;               ///< owns the bytes; empty for registered memory, which another owner has
-  std::byte* memory = nullptr;   ///< the address of the bytes; for pinned memory this is `base`
-  int opener = nobody;           ///< for another process's memory, the device whose work may use it
-  mutable Sharing sharing;       ///< of device memory
+  int owner = pinned;           ///< device, or `pinned`
+  Mapping storage;              ///< owns the bytes; empty for registered memory, which another owner has
+  std::byte* memory = nullptr;  ///< the address of the bytes; for pinned memory this is `base`
+  int opener = nobody;          ///< for another process's memory, the device whose work may use it
+  mutable Sharing sharing;      ///< of device memory
+  /// Access of other devices to that memory does not extend to this.
+  mutable std::atomic<bool> is_closed_to_peers{false};
   std::unique_ptr<Pages> pages;  ///< of a range; nullptr for a block, which has memory everywhere
 
   /// Returns true if its bytes may move, which running tasks prevent by `sharing.uses`.
@@ -122,6 +124,11 @@ struct Allocation {
 
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
     return address >= base && address < base + bytes;
+  }
+  /// Returns true if a device that has access to the owner's memory has access to this.
+  [[nodiscard]] bool is_open_to(int peer) const noexcept {
+    if (opener != nobody) return peer == opener;
+    return owner == pinned || peer == owner || !is_closed_to_peers.load(std::memory_order_relaxed);
   }
 };
 

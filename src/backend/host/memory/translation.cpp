@@ -100,6 +100,12 @@ const Allocation* Translation::locate(const std::byte* address, std::size_t byte
                 fmt::format("address {} belongs to device {}, to whose memory device {} has no peer access",
                             fmt::ptr(address), block->owner, device_));
   }
+  if (foreign && !block->is_open_to(device_)) {
+    throw Error(ErrorCode::device_failure,
+                fmt::format("address {} is memory of device {} that device {} has no access to, although it "
+                            "may have to other memory there",
+                            fmt::ptr(address), block->owner, device_));
+  }
   return block;
 }
 
