@@ -64,9 +64,13 @@ std::unique_ptr<PythonCommunicator> shrink(const PythonCommunicator& self, std::
 }
 
 std::unique_ptr<PythonCommunicator> grow(const PythonCommunicator& self, const MeetingPoint& meeting_point,
-                                         int most, std::optional<int> fewest, std::optional<double> timeout) {
-  const GrowOptions options{
-      .meeting_point = meeting_point, .most = most, .fewest = fewest, .timeout = limit_of(timeout)};
+                                         int most, std::optional<int> fewest, std::optional<double> timeout,
+                                         std::optional<double> new_rank_timeout) {
+  const GrowOptions options{.meeting_point = meeting_point,
+                            .most = most,
+                            .fewest = fewest,
+                            .new_rank_timeout = limit_of(new_rank_timeout),
+                            .timeout = limit_of(timeout)};
   return made_of(self.call([&](Communicator& c) { return c.grow(options); }));
 }
 
@@ -172,11 +176,14 @@ void bind_changes(CommunicatorClass& communicators) {
           "that is late, and on a rank that the others have gone on without. Tensors and streams stay; bound "
           "calls go on by `rebind`. Not for ranks on several hosts.")
       .def("grow", &grow, nb::arg("meeting_point"), nb::arg("most") = 1, nb::arg("fewest") = nb::none(),
-           nb::arg("timeout") = nb::none(),
+           nb::arg("timeout") = nb::none(), nb::arg("new_rank_timeout") = nb::none(),
            "A communicator of all ranks and, behind them, of up to `most` (1 to 16) processes of this host "
            "that call `Communicator.join`. All ranks call it. Waits until `most` have come, or for `timeout` "
-           "seconds, this communicator's unless given; then `fewest` are enough, `most` unless given. Then "
-           "this communicator has ended. Raises TimeoutError if too few come: this one goes on as before; "
+           "seconds, this communicator's unless given; then `fewest` are enough, `most` unless given. "
+           "`new_rank_timeout` bounds the wait for new ranks alone: 0 takes those that wait already, at an "
+           "`OpenMeetingPoint`. Then this communicator has ended. Raises TimeoutError if too few come: this "
+           "one "
+           "goes on as before; "
            "PeerUnavailableError if a rank is lost: shrink first, or replace it.")
       .def("replace", &replace, nb::arg("meeting_point"), nb::arg("leaving") = std::vector<int>{},
            nb::arg("late") = "fail", nb::arg("timeout") = nb::none(),

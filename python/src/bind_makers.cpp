@@ -5,6 +5,7 @@
 #include "python_communicator.hpp"
 #include "tutti/error.hpp"
 #include "tutti/grow_options.hpp"
+#include "tutti/open_meeting_point.hpp"
 #include "tutti/tcp.hpp"
 
 #include <memory>
@@ -137,6 +138,27 @@ void bind_meeting_points(nb::module_& module) {
       .def("__repr__", [](const MeetingPoint& self) {
         return "MeetingPoint(" + std::to_string(self.port) + ", '" + self.address + "')";
       });
+  nb::class_<OpenMeetingPoint>(module, "OpenMeetingPoint",
+                               "Keeps a meeting point open between calls of `Communicator.grow` and "
+                               "`replace`, on one of the ranks: new "
+                               "processes may come at any time, wait there, and are counted. At most "
+                               "`most_waiting` (1 to 256) wait at "
+                               "a time. Ends with the object, by `close` or at the end of a `with` block; "
+                               "those that wait then look for "
+                               "it again. Raises Error if this process cannot listen there.")
+      .def(nb::init<const MeetingPoint&, int>(), nb::arg("meeting_point"), nb::arg("most_waiting") = 16,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("waiting_count", &OpenMeetingPoint::waiting_count,
+                   "How many processes wait. Only this process knows: send the number to the other ranks, so "
+                   "that all decide alike.")
+      .def(
+          "close", [](OpenMeetingPoint& self) { const OpenMeetingPoint closed(std::move(self)); },
+          nb::call_guard<nb::gil_scoped_release>(), "Ends it, also if it has ended.")
+      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__exit__",
+          [](OpenMeetingPoint& self, nb::args) { const OpenMeetingPoint closed(std::move(self)); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
 }
 
 void bind_makers(CommunicatorClass& communicators) {

@@ -76,6 +76,21 @@ def grow_twice(rank, ranks, port):
     return described(communicator)
 
 
+def grow_by_those_who_wait(rank, ranks, port):
+    """Rank 0 counts who waits, and all let these in at once, up to a limit."""
+    point = tutti.MeetingPoint(port)
+    if rank >= 2:
+        return described(tutti.Communicator.join(point, devices=[rank]))
+    communicator = tutti.testing.communicator(ranks=2)
+    with tutti.OpenMeetingPoint(point) if rank == 0 else contextlib.nullcontext() as held:
+        while rank == 0 and held.waiting_count < ranks - 2:
+            time.sleep(0.01)
+        mine = tutti.tensor([held.waiting_count if rank == 0 else 0], device=communicator.devices[0])
+        waiting = communicator.all_reduce(mine).tolist()[0]
+        communicator = communicator.grow(point, most=waiting + 5, fewest=1, new_rank_timeout=0)
+    return described(communicator)
+
+
 def train_with_a_spare(rank, ranks, port):
     """Goes on with as many ranks when one is lost: the last process takes its number."""
     point = tutti.MeetingPoint(port)
@@ -198,6 +213,10 @@ class Ranks(unittest.TestCase):
         self.assertEqual([outcome.value[::2] for outcome in outcomes], [(4, 4)] * 4)
         numbers = [outcome.value[1] for outcome in outcomes]
         self.assertEqual((numbers[:2], sorted(numbers[2:])), ([0, 1], [2, 3]))
+
+    def test_those_who_wait_at_an_open_meeting_point_join(self):
+        outcomes = tutti.testing.run(grow_by_those_who_wait, 4, free_port())
+        self.assertEqual([outcome.value[::2] for outcome in outcomes], [(4, 4)] * 4)
 
     def test_a_spare_takes_the_number_of_a_lost_rank(self):
         outcomes = tutti.testing.run(train_with_a_spare, 4, free_port(), kill={1: 2}, patience=20)

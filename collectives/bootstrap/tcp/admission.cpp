@@ -77,7 +77,7 @@ class Candidate {
   void note_end(Line& line) {
     const std::optional<std::string> reason = line.take_note();
     is_turned_away_ = reason.has_value();
-    state_ = reason.value_or("the ranks there have met, or let others in, and not this process");
+    state_ = reason.value_or("what listens there closes the connection: ranks meet there, or let others in");
   }
   /// Where there is no room, it asks less often.
   void pause() {
