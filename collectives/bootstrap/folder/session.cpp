@@ -209,6 +209,7 @@ std::vector<std::string> Session::await_all(std::chrono::milliseconds timeout) {
                                            size_, missing.size() == 1 ? "has" : "have", timeout.count()));
     }
     for (const std::string& name : job_.names()) answer(name);
+    require_going_on();
     wait.pause();
     numbers = arrivals();
   }
@@ -274,28 +275,33 @@ bool Session::has_met_as(const std::string& number, Wait& wait) {
   enter(wait_for_welcome(wait, number).substr(prefix));
   box_ = job_.existing(name_);
   if (!box_) return false;
-  // If the others have met without this number, or this process cannot arrive, whoever is there as this rank
-  // keeps its files.
   std::optional<Bytes> met = get("go");
-  bool has_arrived = false;
   try {
     if (!met) {
       arrive(number);
-      has_arrived = true;
-      met = wait_for_go(wait);
+      met = wait_for_go(wait, number);
     }
   } catch (const Error& error) {
     if (is_gone(error)) return false;
-    if (has_arrived) {
-      leave();
-      depart();
-    }
+    withdraw(number, error);
     throw;
   }
   if (!met) return false;
   if (text_of(*met).find(number) == std::string::npos)
     fail(ErrorCode::invalid_argument, fmt::format("rank {} is there already", rank_));
   return true;
+}
+
+void Session::withdraw(const std::string& number, const Error& error) const noexcept {
+  try {
+    const std::string there = text_of(get(here_name(rank_)).value_or(Bytes()));
+    if (!there.empty() && there != number) return;  // another process is there as this rank
+  } catch (const std::exception&) {
+    // As far as anybody knows, this one is.
+  }
+  if (error.code() == ErrorCode::transport_failure) stop(error);
+  leave();
+  depart();
 }
 
 void Session::forget(const std::string& number) const noexcept {
@@ -325,12 +331,14 @@ std::string Session::wait_for_welcome(Wait& wait, const std::string& number) {
   }
 }
 
-std::optional<Bytes> Session::wait_for_go(Wait& wait) const {
+std::optional<Bytes> Session::wait_for_go(Wait& wait, const std::string& number) const {
   for (;;) {
     if (std::optional<Bytes> numbers = get("go")) return numbers;
     require_going_on();
     if (wait.is_over()) fail(ErrorCode::timeout, "rank 0 has arrived, but others have not in time");
     if (!job_.has(name_)) return std::nullopt;
+    // Another process that was there as this rank may have withdrawn.
+    if (!box_->has(here_name(rank_))) arrive(number);
     wait.pause();
   }
 }

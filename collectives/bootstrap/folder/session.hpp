@@ -111,8 +111,12 @@ class Session {
   /// Calls `work`. If it fails as the last rank of an earlier meeting has just removed the job's folder,
   /// makes that anew; `work` is to be done again.
   void unless_removed(const std::function<void()>& work);
-  /// Returns the numbers of all ranks that have met, or nothing if the session is gone.
-  [[nodiscard]] std::optional<Bytes> wait_for_go(Wait& wait) const;
+  /// Returns the numbers of all ranks that have met, or nothing if the session is gone. Sees that this rank
+  /// counts as arrived meanwhile, by its number or another process's.
+  [[nodiscard]] std::optional<Bytes> wait_for_go(Wait& wait, const std::string& number) const;
+  /// Removes what says that this rank is in a session that has not met, unless another process is there as
+  /// this rank. Tells the others of an error about the folder, as far as there is space.
+  void withdraw(const std::string& number, const Error& error) const noexcept;
   /// Removes what ranks have written to meet, and refuses whoever was invited and is not among those who met.
   void clear(const std::vector<std::string>& met) noexcept;
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const;

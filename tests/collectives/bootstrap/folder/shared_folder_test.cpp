@@ -86,6 +86,16 @@ class SharedFolder : public testing::Test {
     });
   }
 
+  /// Waits until the session that ranks are about to begin has a file of this name. Returns its folder.
+  [[nodiscard]] fs::path session_with(const std::string& name) const {
+    for (;; std::this_thread::sleep_for(1ms)) {
+      if (!job()) continue;
+      for (const auto& entry : fs::directory_iterator(*job())) {
+        if (entry.is_directory() && fs::exists(entry.path() / name)) return entry.path();
+      }
+    }
+  }
+
   std::string folder_;
 };
 
@@ -228,6 +238,24 @@ TEST_F(SharedFolder, ADiskThatIsFullBeforeRanksMeetIsNamed) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
+TEST_F(SharedFolder, ADiskThatIsFullWhenARankArrivesIsToldOfAtOnce) {
+  std::optional<FullDisk> disk;
+  on_ranks(3, [&](const Rendezvous& rendezvous) {
+    if (rendezvous.rank == 2) {
+      const fs::path session = session_with("here-1");
+      // What it needs to be invited, and the space that it reserves, but none to say that it is there.
+      constexpr std::size_t tag = 32;
+      disk.emplace(tag + sizeof(int) + tag + session.filename().string().size() + tag + 1024 + tag / 2);
+    }
+    const Stopwatch watch;
+    EXPECT_TRUE(refuses([&] { shared_folder::Exchange{rendezvous}; }, ErrorCode::transport_failure,
+                        {"No space left on device"}));
+    EXPECT_LT(watch.elapsed(), patient(5s));
+  });
+  disk.reset();
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 TEST_F(SharedFolder, MessagesToThoseWhoHaveLeftAreDropped) {
   std::latch has_left(1);
   on_ranks(2, [&](const Rendezvous& rendezvous) {
@@ -339,6 +367,24 @@ TEST_F(SharedFolder, OfTwoProcessesOfOneRankOneIsRefused) {
   threads.clear();
   EXPECT_EQ(refused, 1);
   EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(SharedFolder, AProcessThatGivesUpLeavesTheOtherOfItsRankThere) {
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      shared_folder::Exchange exchange(as_rank(rank, 3));
+      EXPECT_EQ(meet(exchange).size(), 3U);
+    });
+  }
+  static_cast<void>(session_with("here-1"));
+  Rendezvous hasty = as_rank(1, 3);
+  hasty.timeout = patient(300ms);
+  EXPECT_TRUE(refuses([&] { shared_folder::Exchange{hasty}; }, ErrorCode::timeout,
+                      {"rank 0 has arrived, but others have not in time"}));
+  shared_folder::Exchange exchange(as_rank(2, 3));
+  EXPECT_EQ(meet(exchange).size(), 3U);
+  threads.clear();
 }
 
 TEST_F(SharedFolder, RanksHearOfThoseWhoLeave) {
