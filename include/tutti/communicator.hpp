@@ -325,9 +325,9 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// if calls have been captured or bound, until its local devices are idle, for `options.timeout` at most;
   /// then it ends on all ranks, with Error(aborted). Destroy it soon, as above, to free its windows. Tensors,
   /// registered memory, streams and random number generators stay as they are. Calls that were under way are
-  /// over, and their outputs undefined: a stopped rank that was left out may still write to these outputs when
-  /// it is resumed. Graphs and bound calls belong to the communicator that has ended: capture them again, and
-  /// bind by `PersistentCollective::rebind`.
+  /// over, and their outputs undefined: a stopped rank that was left out may still write to these outputs
+  /// when it is resumed. Graphs and bound calls belong to the communicator that has ended: capture them
+  /// again, and bind by `PersistentCollective::rebind`.
   ///
   /// Waits on the host. Throws, on all ranks that have called it,
   ///  - timeout, if a rank that is alive does not come in time, naming it, unless late ranks are left out;
