@@ -22,10 +22,15 @@ enum class MemoryKind : std::uint8_t { unknown, pageable, pinned, device };
 /// Information about an address.
 struct PointerInfo {
   MemoryKind kind = MemoryKind::unknown;
-  int device = -1;                  ///< owner, for device memory
+  int device = -1;                  ///< owner, for device memory; -1 if it is the host, of managed memory
   const std::byte* base = nullptr;  ///< start of its allocation, nullptr if unknown
   bool is_managed = false;          ///< memory that every device and the host may use
   std::size_t bytes = 0;            ///< size of its allocation or piece, 0 if unknown
+
+  /// Returns true if the memory may stand for a device's own.
+  [[nodiscard]] bool is_of(int own_device) const noexcept {
+    return kind == MemoryKind::device && (is_managed || device == own_device);
+  }
 };
 
 /// The way in which device memory was allocated: as a block, as a piece that was mapped to a range of

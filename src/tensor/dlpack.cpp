@@ -229,7 +229,7 @@ Device device_from(const DLDevice& device, const void* data, std::int64_t numel)
   runtime.require_device(device.device_id, "from_dlpack");
   if (!on_gpus && numel != 0) {
     const backend::PointerInfo info = runtime.backend().pointer_info(data);
-    if (info.kind != backend::MemoryKind::device || info.device != device.device_id) {
+    if (!info.is_of(device.device_id)) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("from_dlpack: data is {}, which is not memory of virtual device {}", data,
                               device.device_id));

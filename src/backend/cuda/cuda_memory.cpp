@@ -6,6 +6,7 @@
 #include "backend/shared_pieces.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <memory>
@@ -179,13 +180,15 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
       return info;
   }
   if (info.kind == MemoryKind::pinned) return info;
-  info.device = attributes.device;
+  // Managed memory that prefers the host belongs to no device.
+  info.device = std::max(attributes.device, -1);
 
   // The runtime does not tell an allocation's extent; the driver does.
   using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
   static const auto get_address_range =
       reinterpret_cast<GetAddressRange>(driver_function("cuMemGetAddressRange"));
-  const CurrentDevice current(info.device);
+  std::optional<CurrentDevice> current;
+  if (info.device >= 0) current.emplace(info.device);
   unsigned long long base = 0;
   std::size_t bytes = 0;
   const auto place = reinterpret_cast<unsigned long long>(address);

@@ -140,6 +140,28 @@ TEST(ManagedMemory, GoesThroughStandInsBetweenRanks) {
   });
 }
 
+/// As trainers add up a number that the host reads.
+TEST(ManagedMemory, MayPreferTheHost) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    const int device = device_of(exchange);
+    const OwnedMemory own = allocate(ProgramMemory::managed_on_host, device, bytes);
+    const Tensor mine = tensor_at(own, device);
+    const Tensor one(TensorView(own.get(), DType::int32, {1}, Device(device)));
+    Communicator communicator = make(exchange);
+    for (int round = 0; round < 3; ++round) {
+      mine.fill_(rank + round);
+      synchronize(device);
+      communicator.all_reduce({one}, {one});
+      synchronize(device);
+      EXPECT_EQ(*static_cast<const std::int32_t*>(own.get()), 2 * round + 1);
+      mine.fill_(rank + round);
+      communicator.all_reduce({mine}, {mine});
+      EXPECT_TRUE(holds(mine, 2 * round + 1));
+    }
+  });
+}
+
 TEST(ManagedMemory, IsUsedByPeersInOneProcess) {
   expect_all_right(1, [](Exchange&) {
     if (device_count() < 2) GTEST_SKIP() << "needs two devices";

@@ -82,6 +82,15 @@ OwnedMemory owned(void* address) {
           }};
 }
 
+void prefer_host(void* address, std::size_t bytes) {
+#if CUDART_VERSION >= 13000
+  const cudaMemLocation host{cudaMemLocationTypeHost, 0};
+#else
+  const int host = cudaCpuDeviceId;
+#endif
+  check(cudaMemAdvise(address, bytes, cudaMemAdviseSetPreferredLocation, host), "cudaMemAdvise");
+}
+
 }  // namespace
 
 OwnedMemory allocate(ProgramMemory kind, int device, std::size_t bytes) {
@@ -101,6 +110,10 @@ OwnedMemory allocate(ProgramMemory kind, int device, std::size_t bytes) {
       return take_from_shareable_pool(device, bytes);
     case ProgramMemory::managed:
       check(cudaMallocManaged(&address, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+      return owned(address);
+    case ProgramMemory::managed_on_host:
+      check(cudaMallocManaged(&address, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+      prefer_host(address, bytes);
       return owned(address);
   }
   throw std::runtime_error("no such kind of memory");

@@ -13,6 +13,7 @@ enum class ProgramMemory {
   default_pool,            ///< `cudaMallocAsync`
   shareable_pool,          ///< `cudaMallocFromPoolAsync`, of a pool for descriptors
   managed,                 ///< `cudaMallocManaged`
+  managed_on_host,         ///< the same, and it prefers to be on the host
 };
 /// Memory that is freed with the last copy, after waiting for the device.
 using OwnedMemory = std::shared_ptr<void>;
