@@ -103,13 +103,13 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
-  if (!latest_.empty() && std::ranges::equal(latest_, streams, {}, &Latest::stream)) {
+  const auto goes_on = [this](const Latest& latest, backend::StreamRef stream) {
+    return is_same(latest, stream);
+  };
+  if (!latest_.empty() && std::ranges::equal(latest_, streams, goes_on)) {
     is_latest_marked_ = false;
     return true;
   }
-  if (!std::ranges::all_of(
-          streams, [this](backend::StreamRef stream) { return runtime_.part<Streams>().owns(stream); }))
-    return false;
   if (!std::exchange(is_latest_marked_, true)) {
     is_latest_marked_ = std::ranges::none_of(
         latest_, [this](const Latest& latest) { return runtime_.backend().is_capturing(latest.stream); });
