@@ -105,14 +105,14 @@ TEST(Growing, GoesOnAsBeforeIfTooFewCome) {
 
 TEST(Growing, TakesWhoHasComeByChoice) {
   const MeetingPoint point = some_meeting_point();
+  const std::chrono::milliseconds enough = patient(on_virtual_devices() ? 1s : 5s);
   Ranks newcomers(1, [&](Exchange&) {
     Communicator communicator = join(point);
     expect_works(communicator, 2, 3);
   });
   Ranks members(2, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
-    communicator =
-        communicator.grow({.meeting_point = point, .most = 3, .fewest = 1, .timeout = patient(1s)});
+    communicator = communicator.grow({.meeting_point = point, .most = 3, .fewest = 1, .timeout = enough});
     expect_works(communicator, exchange.rank(), 3);
   });
   expect_endings(members, {all_right, all_right});
@@ -331,7 +331,8 @@ TEST(Growing, RefusesBadOptionsAndWishesThatDiffer) {
 
 TEST(Growing, LeavesNothingBehind) {
   const MeetingPoint point = some_meeting_point();
-  const auto rounds = static_cast<int>(scaled(80));
+  // On GPUs a new process takes a second or two to begin.
+  const auto rounds = static_cast<int>(scaled(on_virtual_devices() ? 80 : 8));
   constexpr int first_rounds = 5;
   // A new process for each loss.
   Ranks spares(1, [&](Exchange&) {
