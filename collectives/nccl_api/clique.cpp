@@ -43,6 +43,31 @@ void Clique::carry_out(const Call& call) {
   nccl_api::issue(communicator_, call);
 }
 
+template <class Work>
+std::exception_ptr Clique::issue_alone(Lock& lock, const Work& work) {
+  is_issuing_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    work();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_issuing_ = false;
+  return error;
+}
+
+bool Clique::carry_out_at_once(std::span<const Call> calls) {
+  const Caller caller(*this);
+  Lock lock(mutex_);
+  if (is_issuing_ || !std::ranges::all_of(collectives_, &Queue::empty)) return false;
+  const std::exception_ptr error = issue_alone(lock, [&] { issue_of_all(communicator_, calls); });
+  changed_.notify_all();
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
 void Clique::carry_out(std::span<Batch> batches) {
   const Caller caller(*this);
   if (size() == 1) {
@@ -116,16 +141,7 @@ void Clique::issue_messages(Lock& lock) {
 }
 
 void Clique::issue(Lock& lock, std::span<Batch* const> batches, const std::function<void()>& work) {
-  is_issuing_ = true;
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    work();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  is_issuing_ = false;
+  const std::exception_ptr error = issue_alone(lock, work);
   for (Batch* const batch : batches) {
     batch->error = error;
     batch->is_done = true;

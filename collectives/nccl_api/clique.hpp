@@ -44,6 +44,9 @@ class Clique {
 
   /// Queues one call of a clique of one.
   void carry_out(const Call& call);
+  /// Queues a collective that every member has called once, in order of ranks, if no thread waits for calls
+  /// of other members or queues some. Returns false if that is so, and queues nothing.
+  [[nodiscard]] bool carry_out_at_once(std::span<const Call> calls);
   /// Queues what some of the members have called, once the calls of the others are there. Throws a `Refusal`
   /// if they do not come in time; the communicator has ended then.
   void carry_out(std::span<Batch> batches);
@@ -75,6 +78,9 @@ class Clique {
   void issue_next(Lock& lock);
   void issue_messages(Lock& lock);
   void issue(Lock& lock, std::span<Batch* const> batches, const std::function<void()>& work);
+  /// Calls `work` without the lock, while no other thread issues. Returns what it throws.
+  template <class Work>
+  [[nodiscard]] std::exception_ptr issue_alone(Lock& lock, const Work& work);
   void await(Lock& lock, std::span<Batch> batches, const std::function<void()>& progress);
   void withdraw(std::span<Batch> batches);
   /// Returns the first rank whose call the batches wait for.

@@ -57,6 +57,19 @@ std::vector<const Clique*> cliques_of(std::span<const Batch> batches) {
   return order;
 }
 
+/// Returns true if the calls are one collective of each member of one clique.
+bool are_of_all_members(std::span<const Call> calls) {
+  const Clique& clique = *calls.front().comm->clique;
+  if (calls.size() != static_cast<std::size_t>(clique.size())) return false;
+  for (auto call = calls.begin(); call != calls.end(); ++call) {
+    if (call->comm->clique.get() != &clique || is_message(call->kind)) return false;
+    if (std::find_if(calls.begin(), call, [&](const Call& other) { return other.comm == call->comm; }) !=
+        call)
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Group& Group::of_thread() {
@@ -136,6 +149,11 @@ void Group::carry_out_calls() {
   if (calls_.empty()) return;
   Clique& only = *calls_.front().comm->clique;
   if (calls_.size() == 1 && only.size() == 1) return only.carry_out(calls_.front());
+  if (are_of_all_members(calls_)) {
+    const std::shared_ptr<Clique> clique = calls_.front().comm->clique;  // an abort frees the handle
+    std::ranges::sort(calls_, {}, [](const Call& call) { return call.comm->local; });
+    if (clique->carry_out_at_once(calls_)) return;
+  }
   std::vector<Batch> batches = batches_of(calls_);
   // Those of one clique one behind the other.
   const std::vector<const Clique*> order = cliques_of(batches);

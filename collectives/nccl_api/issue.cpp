@@ -46,9 +46,14 @@ class Run {
  public:
   Run(Communicator& communicator, std::span<Batch* const> batches, std::size_t first, std::size_t end)
       : communicator_(communicator), end_(end - first) {
+    reserve(batches.size());
     for (const Batch* const batch : batches)
-      rows_.push_back(std::span<const Call>(batch->collectives).subspan(first, end_));
-    for (const Row& row : rows_) streams_.push_back(row.front().comm->stream(row.front().stream));
+      add_row(std::span<const Call>(batch->collectives).subspan(first, end_));
+  }
+  /// Makes a run of one call of each member.
+  Run(Communicator& communicator, std::span<const Call> calls) : communicator_(communicator), end_(1) {
+    reserve(calls.size());
+    for (const Call& call : calls) add_row(std::span(&call, 1));
   }
 
   void issue() {
@@ -95,6 +100,14 @@ class Run {
   using Row = std::span<const Call>;
   enum class Side : std::uint8_t { before, after };
 
+  void reserve(std::size_t members) {
+    rows_.reserve(members);
+    streams_.reserve(members);
+  }
+  void add_row(Row row) {
+    rows_.push_back(row);
+    streams_.push_back(row.front().comm->stream(row.front().stream));
+  }
   [[nodiscard]] const Call& front() const { return rows_.front().front(); }
 
   /// Orders the run's stream of every member with the other streams of its calls.
@@ -143,12 +156,14 @@ class Run {
   [[nodiscard]] std::vector<Tensor> outputs(std::size_t index) const {
     std::vector<Tensor> tensors;
     if (front().kind == Kind::reduce && !has_root_here()) return tensors;
+    tensors.reserve(rows_.size());
     for (const Row& row : rows_) tensors.push_back(output_or_input(row[index]));
     return tensors;
   }
 
   void issue_one() {
     std::vector<Tensor> inputs;
+    inputs.reserve(rows_.size());
     for (std::size_t local = 0; local < rows_.size() && front().kind != Kind::broadcast; ++local)
       inputs.push_back(input(rows_[local].front(), streams_[local]));
     const std::vector<Tensor> out = outputs(0);
@@ -277,16 +292,19 @@ class MessagesOfRank {
   std::optional<StandIns> stand_ins_{};
 };
 
+[[noreturn]] void refuse_different(const ncclComm& first, const ncclComm& other) {
+  throw Refusal{
+      ncclInvalidUsage,
+      fmt::format("ncclGroupEnd: rank {} and rank {} have made different calls in the group, expected "
+                  "the same collectives of the same sizes, types, operations and roots",
+                  first.rank, other.rank)};
+}
+
 void require_alike(std::span<Batch* const> batches) {
   const Batch& first = *batches.front();
   for (const Batch* const other : batches) {
     const bool is_alike = std::ranges::equal(first.collectives, other->collectives, are_alike);
-    if (is_alike) continue;
-    throw Refusal{
-        ncclInvalidUsage,
-        fmt::format("ncclGroupEnd: rank {} and rank {} have made different calls in the group, expected "
-                    "the same collectives of the same sizes, types, operations and roots",
-                    first.comm->rank, other->comm->rank)};
+    if (!is_alike) refuse_different(*first.comm, *other->comm);
   }
 }
 
@@ -319,6 +337,13 @@ void issue(Communicator& communicator, const Call& call) {
     case Kind::recv:
       return communicator.recv(out, call.peer, streams);
   }
+}
+
+void issue_of_all(Communicator& communicator, std::span<const Call> calls) {
+  for (const Call& call : calls) {
+    if (!are_alike(calls.front(), call)) refuse_different(*calls.front().comm, *call.comm);
+  }
+  Run(communicator, calls).issue();
 }
 
 void issue_collectives(Communicator& communicator, std::span<Batch* const> batches) {

@@ -11,6 +11,9 @@ namespace tutti::nccl_api {
 /// Makes the call of tutti for a rank that is its process's only one.
 void issue(Communicator& communicator, const Call& call);
 
+/// Issues a collective that every local member has called once: `calls` are theirs, in order of ranks.
+void issue_of_all(Communicator& communicator, std::span<const Call> calls);
+
 /// Makes as few calls of tutti as the collectives of the batches, one batch for each local member, allow:
 /// runs of one kind become coalesced calls, broadcasts from (or reductions to) every rank in turn become an
 /// `all_gather` (or a `reduce_scatter`). All ranks decide alike, as they decide by nothing but kinds, roots
