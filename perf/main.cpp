@@ -2,7 +2,7 @@
 #include "perf/measure_and_report.hpp"
 #include "perf/operations/tensor_lists.hpp"
 #include "perf/options/options.hpp"
-#include "perf/processes/exit_status.hpp"
+#include "perf/processes/failure.hpp"
 #include "perf/processes/processes.hpp"
 #include "perf/report/output.hpp"
 #include "perf/report/show.hpp"
@@ -17,35 +17,18 @@ namespace {
 int run(int argc, char** argv, Processes& processes, const Output& output) {
   const Options options =
       parse_options(argc, argv, processes.are_ranks() ? Mode::ranks : Mode::single_process);
-  switch (options.command) {
-    case Command::help:
-      output.print(options.help);
-      return all_right;
-    case Command::topo:
-      output.print(show_topology(options, processes));
-      return all_right;
-    case Command::explain:
-      output.print(explain_operation(options, processes));
-      return all_right;
-    case Command::tensors:
-      output.print(format_tensor_lines(options.tensors.front()));
-      return all_right;
-    case Command::measure:
-      break;
-  }
-  return measure_and_report(options, {argv, argv + argc}, processes, output);
+  if (options.command == Command::measure)
+    return measure_and_report(options, {argv, argv + argc}, processes, output);
+  if (options.command == Command::help) output.print(options.help);
+  if (options.command == Command::topo) output.print(show_topology(options, processes));
+  if (options.command == Command::explain) output.print(explain_operation(options, processes));
+  if (options.command == Command::tensors) output.print(format_tensor_lines(options.tensors.front()));
+  return all_right;
 }
 
 std::unique_ptr<Processes> make_processes(const LaunchedAs& launched) {
-  switch (launched.meeting) {
-    case Meeting::mpi:
-      return make_mpi_processes(launched);
-    case Meeting::tcp:
-      return make_tcp_processes();
-    case Meeting::none:
-      break;
-  }
-  return make_single_process();
+  if (launched.meeting == Meeting::mpi) return make_mpi_processes(launched);
+  return launched.meeting == Meeting::tcp ? make_tcp_processes() : make_single_process();
 }
 
 int run_alone_or_together(int argc, char** argv) {

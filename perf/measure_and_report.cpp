@@ -3,7 +3,6 @@
 
 #include "perf/measure/driver.hpp"
 #include "perf/peers/peer.hpp"
-#include "perf/processes/exit_status.hpp"
 #include "perf/processes/failure.hpp"
 #include "perf/processes/interrupt.hpp"
 #include "perf/report/baseline.hpp"
@@ -25,17 +24,11 @@ namespace tutti::perf {
 namespace {
 
 std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) {
-  switch (options.peer) {
-    case PeerChoice::nccl:
-      return make_nccl_peer(session, options.peer_mode);
-    case PeerChoice::mpi:
-      if (!session.processes().have_mpi())
-        throw UsageError("--peer mpi measures MPI's own collectives: start the ranks with mpirun");
-      return make_mpi_peer(session);
-    case PeerChoice::none:
-      break;
-  }
-  return nullptr;
+  if (options.peer == PeerChoice::none) return nullptr;
+  if (options.peer == PeerChoice::nccl) return make_nccl_peer(session, options.peer_mode);
+  if (!session.processes().have_mpi())
+    throw UsageError("--peer mpi measures MPI's own collectives: start the ranks with mpirun");
+  return make_mpi_peer(session);
 }
 
 void note_peer(const Peer& peer, Results& results) {
@@ -118,7 +111,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   bool is_late = false;
   try {
     const LastAct last_act(processes, [&](const Failure& failure) {
-      results.interrupted = failure.kind == Failure::Kind::interrupted;
+      results.interrupted = failure.status == was_interrupted;
       if (!results.interrupted) results.failure = failure.message;
       static_cast<void>(guarded(output, [&] {
         keep();

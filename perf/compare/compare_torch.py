@@ -136,7 +136,6 @@ def measure_torch(torch, case, row):
     latencies = sorted(batch(1, sample) for sample in range(plan["latency_us"]["samples"]))  # over all sets
     return {
         "back_to_back_us": statistics.median(batches),
-        "min_us": min(batches),
         "max_us": max(batches),
         "latency_us": statistics.median(latencies),
         "latency_p99_us": latencies[min(len(latencies) - 1, int(0.99 * len(latencies)))],
@@ -213,10 +212,8 @@ def table_of(rows):
         for form in FORMS:
             cells += [f"{row[form]['back_to_back_us']:.1f}", f"{row[f'torch_over_{form}']:.2f}x"]
         cells += [f"{row[side]['latency_us']:.1f}" for side in ("torch", "eager")]
-        cells += [
-            f"{row['torch_over_eager_latency']:.2f}x",
-            f"{row['eager']['transport']}: {row['eager']['algorithm']}",
-        ]
+        chosen = f"{row['eager']['transport']}: {row['eager']['algorithm']}"
+        cells += [f"{row['torch_over_eager_latency']:.2f}x", chosen]
         text += line_of(cells)
     return text
 
@@ -247,16 +244,10 @@ def main():
     rows = [
         compared(torch, program, gpus, key, {form: own[key] for form, own in tutti.items()}) for key in tutti["eager"]
     ]
-    versions = {
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "gpus": gpus,
-        "gpu": torch.cuda.get_device_name(0),
-    }
+    gpu = torch.cuda.get_device_name(0)
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": gpus, "gpu": gpu}
     print(
-        f"tutti and torch.cuda.comm (PyTorch {versions['torch']}) on {gpus} x {versions['gpu']}, float32; µs per operation."
-    )
-    print(
+        f"tutti and torch.cuda.comm (PyTorch {torch.__version__}) on {gpus} x {gpu}, float32; µs per operation.\n"
         "b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time over "
         "tutti's.\n"
     )

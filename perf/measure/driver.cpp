@@ -5,6 +5,7 @@
 #include "perf/options/cases.hpp"
 #include "perf/processes/interrupt.hpp"
 #include "perf/processes/row_deadline.hpp"
+#include "perf/report/table.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -21,22 +22,17 @@ namespace {
 /// Measures one row after another with the same settings.
 class Driver {
  public:
-  Driver(const Options& options, Session& session, Peer* peer, Results& results, Listener& listener)
+  Driver(const Options& options, Session& session, Peer* peer, Results& results, TablePrinter& printer)
       : options_(options),
         session_(session),
         peer_(peer),
         results_(results),
-        listener_(listener),
-        deadline_(options.row_timeout, [&session](const std::string& reason) { session.abort(reason); }),
-        measurer_(options, session) {
-    position_.of = 0;
-    for_each_case([this](const Operation&, const Case&) { ++position_.of; });
-  }
+        printer_(printer),
+        measurer_(options, session) {}
 
   void start_cycle(int cycle) {
     cycle_ = cycle;
-    position_.number = 0;
-    listener_.start_cycle(cycle);
+    printer_.start_cycle(cycle);
   }
 
   /// What the peer has not, here and in all that follows.
@@ -62,21 +58,21 @@ class Driver {
   }
 
   void measure_operation(const Operation& operation) {
-    listener_.start_operation(operation);
+    printer_.start_operation(operation);
     if (const std::string refusal = session_.refusal(operation); !refusal.empty()) {
       skip({std::string(operation.name()), refusal, Skipped::Cause::refused});
-      return listener_.finish_operation(operation);
+      return printer_.finish_operation();
     }
     for (const Case& what : cases_of(operation, options_, session_.members_of(operation))) {
       if (const std::string reason = too_small(operation, what); !reason.empty()) {
         skip({in_words(operation, what), reason, Skipped::Cause::too_small});
         continue;
       }
-      ++position_.number;
-      listener_.start_row(operation, what, position_);
-      deadline_.hold(in_words(operation, what), [&] { measure_case(operation, what); });
+      within(
+          options_.row_timeout, in_words(operation, what), [&] { measure_case(operation, what); },
+          [this](const std::string& reason) { session_.abort(reason); });
     }
-    listener_.finish_operation(operation);
+    printer_.finish_operation();
   }
 
  private:
@@ -216,7 +212,7 @@ class Driver {
     Row row;
     row.operation = operation.name();
     row.cycle = cycle_;
-    row.tensor_list = what.tensors.empty() ? "" : options_.tensors_name;
+    row.tensor_list = what.tensors_name;
     row.dtype = what.dtype;
     if (operation.sums()) row.redop = what.reduce_kind;
     row.root = operation.has_root() ? what.root : -1;
@@ -225,7 +221,7 @@ class Driver {
     row.device_count = what.members.count;
     row.launch = operation.is_copy() ? LaunchForm::eager : options_.launch;
     row.results = operation.has(Placement::returned) ? options_.results : ResultForm::given;
-    row.memory = options_.memory;
+    row.memory = name_in(memory_names, options_.memory);
     row.bus_factor = operation.bus_factor(what.members.count);
     row.buffer_sets = sets_of(operation, what);
     return row;
@@ -247,6 +243,7 @@ class Driver {
     peer_row.bytes = row.bytes;
     peer_row.count = row.count;
     peer_row.tensors = row.tensors;
+    if (!mode.memory.empty()) peer_row.memory = mode.memory;
     peer_row.transport = peer_->name();
     peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls"
                          : is_replayed                   ? "replays of a graph of many calls"
@@ -258,12 +255,12 @@ class Driver {
     results_.rows.push_back(row);
     results_.rows.back().finished = std::chrono::system_clock::now();
     if (results_.baseline) results_.baseline->compare(results_.rows.back(), results_.job);
-    listener_.finish_row(operation, results_.rows.back());
+    printer_.finish_row(operation, results_.rows.back());
   }
   void skip(Skipped skipped) {
     // What is so in the first cycle, is so in all.
     if (cycle_ > 1 && skipped.cause != Skipped::Cause::out_of_memory) return;
-    listener_.skip_row(skipped);
+    printer_.skip_row(skipped);
     results_.skipped.push_back(std::move(skipped));
   }
 
@@ -271,18 +268,16 @@ class Driver {
   Session& session_;
   Peer* peer_;
   Results& results_;
-  Listener& listener_;
+  TablePrinter& printer_;
   int cycle_ = 1;
-  Position position_;
-  RowDeadline deadline_;
   Measurer measurer_;
 };
 
 }  // namespace
 
 void run_measurements(const Options& options, Session& session, Peer* peer, Results& results,
-                      Listener& listener) {
-  Driver driver(options, session, peer, results, listener);
+                      TablePrinter& printer) {
+  Driver driver(options, session, peer, results, printer);
   driver.skip_modes();
   driver.foresee();
   for (int cycle = 1; options.cycles == 0 || cycle <= options.cycles; ++cycle) {

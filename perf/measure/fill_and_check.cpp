@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
-
-#include <pthread.h>
 
 namespace tutti::perf {
 namespace {
@@ -38,23 +35,6 @@ std::vector<Piece> pieces_of(std::span<const Buffer> buffers) {
   }
   return pieces;
 }
-
-/// While it exists, threads that are started leave the program's signals to the others.
-class SignalsBlocked {
- public:
-  SignalsBlocked() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF}) sigdelset(&all, own);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
 
 /// Calls `work` for every piece, on as many threads as are worth it; rethrows the first failure.
 void for_each_piece(const std::vector<Piece>& pieces, const std::function<void(const Piece&)>& work) {
@@ -81,7 +61,6 @@ void for_each_piece(const std::vector<Piece>& pieces, const std::function<void(c
   const std::size_t threads = std::min<std::size_t>({worthwhile, std::thread::hardware_concurrency(), 16});
   std::vector<std::jthread> helpers;
   try {
-    const SignalsBlocked blocked;
     for (std::size_t extra = 1; extra < threads; ++extra) helpers.emplace_back(take_pieces);
   } catch (const std::system_error&) {
     // A limit on threads: those that are there do it all.

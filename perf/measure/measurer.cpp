@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -46,6 +47,20 @@ std::vector<Graph> capture_each(std::span<const Stream> streams, const std::func
       Graph::capture(streams.back(), [&] { graphs = capture_each(streams.first(streams.size() - 1), work); });
   graphs.push_back(std::move(last));
   return graphs;
+}
+
+/// Captures `work` in a graph for each stream, or in one if it joins them; the result launches it.
+std::function<void()> record(const std::vector<Stream>& streams, bool joins_streams,
+                             const std::function<void()>& work) {
+  const auto graphs = std::make_shared<std::vector<Graph>>();
+  if (joins_streams) {
+    graphs->push_back(Graph::capture(streams, work));
+  } else {
+    *graphs = capture_each(streams, work);
+  }
+  return [streams, graphs] {
+    for (std::size_t index = 0; index < graphs->size(); ++index) (*graphs)[index].launch(streams[index]);
+  };
 }
 
 }  // namespace
@@ -138,33 +153,11 @@ Measurement Measurer::bound(const Operation& operation, const Case& what, const 
 Measurement Measurer::replayed(const Operation& operation, const Case& what, const BufferSets& buffers,
                                Row& row) const {
   make_first_calls(operation, what, buffers);
-  const std::vector<Stream> streams = streams_of(buffers);
-  const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
-  const auto capture = [&](std::span<const Call* const> captured) {
-    std::vector<Graph> graphs;
-    session_.call([&] {
-      const auto work = [&] {
-        for (const Call* const call : captured) operation.run(*call, what);
-      };
-      if (operation.goes_around()) {  // messages inside a process join its streams
-        graphs.push_back(Graph::capture(streams, work));
-      } else {
-        graphs = capture_each(streams, work);
-      }
-    });
-    return graphs;
-  };
-  const std::vector<Graph> all = capture(calls);
-  const std::vector<Graph> one = capture(std::span(calls).first(1));
+  // Messages inside a process join its streams.
+  const Launcher how = launcher_of_graphs([&](const Call& call) { operation.run(call, what); }, buffers,
+                                          operation.goes_around());
   note_last_plan(operation, row);
   row.algorithm += ", replayed";
-  const auto launch = [&streams](const std::vector<Graph>& graphs) {
-    for (std::size_t local = 0; local < graphs.size(); ++local) graphs[local].launch(streams[local]);
-  };
-  Launcher how = launcher([&](std::size_t) { launch(all); }, buffers);
-  how.launch_one = [&] { session_.call([&] { launch(one); }); };
-  how.operations_per_launch = calls.size();
-  how.rotation = 1;
   return measure_and_check(how, buffers);
 }
 
@@ -222,23 +215,16 @@ Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operat
     how.interruptible = !session_.processes().are_ranks();
     return measure_and_check(how, buffers);
   };
-  if (options_.launch == LaunchForm::eager || operation.is_copy()) {
-    return run(launcher_of_calls(
-        [&](std::size_t index) { peer.enqueue(mode, operation, buffers.call(index)); }, buffers));
-  }
-  if (!is_replayed(operation)) {
-    // As what tutti has bound: a launch for each call.
-    std::vector<std::function<void()>> launches;
-    for (const Call& call : buffers.calls()) launches.push_back(peer.record(mode, operation, {&call}));
-    return run(
-        launcher_of_calls([&launches](std::size_t index) { launches[index % launches.size()](); }, buffers));
-  }
-  const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
-  Launcher how = launcher([launch = peer.record(mode, operation, calls)](std::size_t) { launch(); }, buffers);
-  how.launch_one = peer.record(mode, operation, {calls.front()});
-  how.operations_per_launch = calls.size();
-  how.rotation = 1;
-  return run(how);
+  const Enqueue enqueue = [&](const Call& call) { peer.enqueue(mode, operation, call); };
+  if (options_.launch == LaunchForm::eager || operation.is_copy())
+    return run(launcher_of_calls([&](std::size_t index) { enqueue(buffers.call(index)); }, buffers));
+  if (is_replayed(operation)) return run(launcher_of_graphs(enqueue, buffers, false));
+  // As what tutti has bound: a launch for each call.
+  std::vector<std::function<void()>> launches;
+  for (const Call& call : buffers.calls())
+    launches.push_back(record(streams_of(buffers), false, [&] { enqueue(call); }));
+  return run(
+      launcher_of_calls([&launches](std::size_t index) { launches[index % launches.size()](); }, buffers));
 }
 
 Launcher Measurer::launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const {
@@ -259,6 +245,25 @@ Launcher Measurer::launcher_of_calls(std::function<void(std::size_t)> call, cons
       buffers);
   how.launch_one = [this, call] { session_.call([&] { call(0); }); };
   how.operations_per_launch = calls;
+  return how;
+}
+
+Launcher Measurer::launcher_of_graphs(const Enqueue& enqueue, const BufferSets& buffers,
+                                      bool joins_streams) const {
+  const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
+  const auto recorded = [&](std::span<const Call* const> some) {
+    std::function<void()> launch;
+    session_.call([&] {
+      launch = record(streams_of(buffers), joins_streams, [&] {
+        for (const Call* const call : some) enqueue(*call);
+      });
+    });
+    return launch;
+  };
+  Launcher how = launcher([launch = recorded(calls)](std::size_t) { launch(); }, buffers);
+  how.launch_one = [this, launch = recorded(std::span(calls).first(1))] { session_.call(launch); };
+  how.operations_per_launch = calls.size();
+  how.rotation = 1;
   return how;
 }
 

@@ -59,13 +59,15 @@ class Measurer {
   [[nodiscard]] bool is_replayed(const Operation& operation) const;
 
  private:
+  using Enqueue = std::function<void(const Call&)>;
+
   void note_last_plan(const Operation& operation, Row& row) const;
   /// Makes each call of a communicator once, because the set-up in a first call cannot be captured.
   void make_first_calls(const Operation& operation, const Case& what, const BufferSets& buffers) const;
   /// Binds each call, and measures many launches of it.
   [[nodiscard]] Measurement bound(const Operation& operation, const Case& what, const BufferSets& buffers,
                                   Row& row) const;
-  /// Measures replays of a graph of several calls of a communicator.
+  /// Measures replays of graphs of several calls of a communicator.
   [[nodiscard]] Measurement replayed(const Operation& operation, const Case& what, const BufferSets& buffers,
                                      Row& row) const;
   /// Measures calls that return new tensors. The last results of every set are checked as the timed calls
@@ -80,6 +82,10 @@ class Measurer {
   /// Returns a launcher that makes as many calls in each launch as the options say.
   [[nodiscard]] Launcher launcher_of_calls(std::function<void(std::size_t)> call,
                                            const BufferSets& buffers) const;
+  /// Returns a launcher of graphs of several calls: of one for each device, or of one for all if calls join
+  /// their streams.
+  [[nodiscard]] Launcher launcher_of_graphs(const Enqueue& enqueue, const BufferSets& buffers,
+                                            bool joins_streams) const;
   [[nodiscard]] Timing time(const Launcher& how) const;
   /// Measures, and checks the results of the timed launches themselves. Only if each launch changes its own
   /// inputs, the call is made once more on fresh inputs.

@@ -57,18 +57,6 @@ std::optional<double> bus_bandwidth(const Row& row, const Measurement& measureme
   return bandwidth ? std::optional(*bandwidth * row.bus_factor) : std::nullopt;
 }
 
-std::string_view name_of(Skipped::Cause cause) noexcept {
-  switch (cause) {
-    case Skipped::Cause::refused:
-      return "refused";
-    case Skipped::Cause::too_small:
-      return "too_small";
-    case Skipped::Cause::out_of_memory:
-      return "out_of_memory";
-  }
-  return "unknown";
-}
-
 bool Results::are_any_checked() const noexcept {
   return std::ranges::any_of(rows, &Row::is_checked);
 }
@@ -81,9 +69,7 @@ std::uint64_t Results::wrong() const noexcept {
 
 std::uint64_t Results::own_wrong() const noexcept {
   std::uint64_t total = 0;
-  for (const Row& row : rows) {
-    if (row.peer.empty()) total += row.wrong();
-  }
+  for (const Row& row : rows) total += row.peer.empty() ? row.wrong() : 0;
   return total;
 }
 
@@ -120,6 +106,13 @@ std::optional<double> Results::average_bus_bandwidth() const noexcept {
 std::size_t Results::out_of_memory() const noexcept {
   return static_cast<std::size_t>(
       std::ranges::count(skipped, Skipped::Cause::out_of_memory, &Skipped::cause));
+}
+
+ExitStatus status_of(const Results& results) noexcept {
+  if (results.own_wrong() != 0) return wrong_data;
+  if (results.out_of_memory() != 0) return run_failed;
+  if (results.baseline && !compare_with_baseline(results).is_passed()) return is_slower;
+  return results.wrong() != 0 ? peer_is_wrong : all_right;
 }
 
 }  // namespace tutti::perf

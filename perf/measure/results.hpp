@@ -2,6 +2,7 @@
 #pragma once
 
 #include "perf/options/options.hpp"
+#include "perf/processes/failure.hpp"
 #include "perf/report/baseline.hpp"
 #include "perf/session/job.hpp"
 #include "perf/session/provenance.hpp"
@@ -56,7 +57,7 @@ struct Row {
   int device_count = 0;
   LaunchForm launch = LaunchForm::eager;
   ResultForm results = ResultForm::given;
-  MemoryChoice memory = MemoryChoice::tutti;
+  std::string memory{"tutti"};  ///< of operands, as --memory names it; of a peer also its own
   int buffer_sets = 1;
   double bus_factor = 1.0;
   std::string transport;
@@ -97,7 +98,9 @@ struct Skipped {
   std::string reason;
   Cause cause = Cause::refused;
 };
-[[nodiscard]] std::string_view name_of(Skipped::Cause cause) noexcept;
+inline constexpr Named<Skipped::Cause> cause_names[] = {{"refused", Skipped::Cause::refused},
+                                                        {"too_small", Skipped::Cause::too_small},
+                                                        {"out_of_memory", Skipped::Cause::out_of_memory}};
 
 struct Results {
   Provenance provenance;  ///< of rank 0
@@ -128,5 +131,9 @@ struct Results {
   /// Returns the number of cases that were left out for lack of memory.
   [[nodiscard]] std::size_t out_of_memory() const noexcept;
 };
+
+/// Returns the exit status of a run that has come to its end: whether the results are correct, and if not,
+/// whose are wrong.
+[[nodiscard]] ExitStatus status_of(const Results& results) noexcept;
 
 }  // namespace tutti::perf

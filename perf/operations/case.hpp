@@ -70,6 +70,7 @@ struct Case {
   std::size_t bytes = 0;  ///< payload asked for; the one moved is whole elements
   /// The list of tensors of a coalesced operation; empty: `bytes` are split into a few tensors.
   std::vector<TensorSpec> tensors;
+  std::string tensors_name;  ///< of that list
   DType dtype = DType::float32;
   Members members;
   int root = 0;     ///< source of a broadcast, scatter or copy, destination of a reduce or gather: a member

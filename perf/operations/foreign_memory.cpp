@@ -4,8 +4,6 @@
 #include "tutti/error.hpp"
 #include "tutti/pluggable_allocator.hpp"
 
-#include <array>
-
 #include <fmt/format.h>
 
 namespace tutti::perf {
@@ -26,11 +24,6 @@ void* allocate(MemoryChoice choice, std::size_t bytes, Device device) {
 }
 
 }  // namespace
-
-std::string_view name_of(MemoryChoice choice) noexcept {
-  constexpr std::array<std::string_view, 4> names{"tutti", "cuda", "registered", "expandable"};
-  return names[static_cast<std::size_t>(choice)];
-}
 
 ForeignMemory::ForeignMemory(MemoryChoice choice, std::size_t bytes, Device device)
     : block_(allocate(choice, bytes, device), Free{device}) {

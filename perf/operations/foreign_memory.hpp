@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "perf/operations/found_in.hpp"
 #include "tutti/device.hpp"
 #include "tutti/registered_memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 namespace tutti::perf {
 
@@ -18,7 +18,10 @@ enum class MemoryChoice : std::uint8_t {
   registered,  ///< the same, registered with tutti (`register_memory`)
   expandable,  ///< mapped by pieces, as PyTorch's `expandable_segments` are, and registered
 };
-[[nodiscard]] std::string_view name_of(MemoryChoice choice) noexcept;
+inline constexpr Named<MemoryChoice> memory_names[] = {{"tutti", MemoryChoice::tutti},
+                                                       {"cuda", MemoryChoice::cuda},
+                                                       {"registered", MemoryChoice::registered},
+                                                       {"expandable", MemoryChoice::expandable}};
 
 /// A block of device memory as a program gets it that has an allocator of its own.
 class ForeignMemory {

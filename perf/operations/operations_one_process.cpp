@@ -6,89 +6,67 @@ namespace {
 
 // Sums are reductions by ReduceOp::sum, as they are in the library.
 constexpr OperationRow rows_of_one_process[] = {
-    {.name = "broadcast",
-     .form = Collective::broadcast,
-     .has_in_place = true,
-     .run = [](const Call& call,
-               const Case& what) { broadcast(call.inputs[0][0], call.outputs[0], what.options); },
-     .run_returning = [](const Call& call, const Case& what) -> Lists {
+    {"broadcast", Collective::broadcast, true,
+     [](const Call& call, const Case& what) { broadcast(call.inputs[0][0], call.outputs[0], what.options); },
+     [](const Call& call, const Case& what) -> Lists {
        return {broadcast(call.inputs[0][0], call.devices, what.options)};
      },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_broadcast(call.inputs[0][0], call.outputs[0], what.options);
-         }},
-    {.name = "broadcast_coalesced",
-     .form = coalesced(Collective::broadcast),
-     .has_in_place = true,
-     .run =
-         [](const Call& call, const Case& what) {
-           broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, what.options);
-         },
-     .run_returning =
-         [](const Call& call, const Case& what) {
-           return broadcast_coalesced(call.inputs[0], call.devices, default_buffer_size, what.options);
-         },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size,
-                                                 what.options);
-         }},
-    {.name = "reduce_add",
-     .form = Collective::reduce,
-     .has_in_place = true,
-     .run =
-         [](const Call& call, const Case& what) {
-           reduce(call.inputs[0], call.outputs[0][0], call.operation(), what.options);
-         },
-     .run_returning = [](const Call& call, const Case& what) -> Lists {
+     [](const Call& call, const Case& what) {
+       return persistent_broadcast(call.inputs[0][0], call.outputs[0], what.options);
+     }},
+    {"broadcast_coalesced", coalesced(Collective::broadcast), true,
+     [](const Call& call, const Case& what) {
+       broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, what.options);
+     },
+     [](const Call& call, const Case& what) {
+       return broadcast_coalesced(call.inputs[0], call.devices, default_buffer_size, what.options);
+     },
+     [](const Call& call, const Case& what) {
+       return persistent_broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, what.options);
+     }},
+    {"reduce_add", Collective::reduce, true,
+     [](const Call& call, const Case& what) {
+       reduce(call.inputs[0], call.outputs[0][0], call.operation(), what.options);
+     },
+     [](const Call& call, const Case& what) -> Lists {
        return {{reduce(call.inputs[0], call.operation(), call.root, what.options)}};
      },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_reduce(call.inputs[0], call.outputs[0][0], call.operation(), what.options);
-         }},
-    {.name = "reduce_add_coalesced",
-     .form = coalesced(Collective::reduce),
-     .has_in_place = true,
-     .run =
-         [](const Call& call, const Case& what) {
-           reduce_coalesced(call.inputs, call.outputs[0], call.operation(), default_buffer_size,
-                            what.options);
-         },
-     .run_returning = [](const Call& call, const Case& what) -> Lists {
+     [](const Call& call, const Case& what) {
+       return persistent_reduce(call.inputs[0], call.outputs[0][0], call.operation(), what.options);
+     }},
+    {"reduce_add_coalesced", coalesced(Collective::reduce), true,
+     [](const Call& call, const Case& what) {
+       reduce_coalesced(call.inputs, call.outputs[0], call.operation(), default_buffer_size, what.options);
+     },
+     [](const Call& call, const Case& what) -> Lists {
        return {reduce_coalesced(call.inputs, call.operation(), call.root, default_buffer_size, what.options)};
      },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_reduce_coalesced(call.inputs, call.outputs[0], call.operation(),
-                                              default_buffer_size, what.options);
-         }},
-    {.name = "scatter",
-     .form = Collective::scatter,
-     .run = [](const Call& call,
-               const Case& what) { scatter(call.inputs[0][0], call.outputs[0], call.dim, {}, what.options); },
-     .run_returning = [](const Call& call, const Case& what) -> Lists {
+     [](const Call& call, const Case& what) {
+       return persistent_reduce_coalesced(call.inputs, call.outputs[0], call.operation(), default_buffer_size,
+                                          what.options);
+     }},
+    {"scatter", Collective::scatter, false,
+     [](const Call& call, const Case& what) {
+       scatter(call.inputs[0][0], call.outputs[0], call.dim, {}, what.options);
+     },
+     [](const Call& call, const Case& what) -> Lists {
        return {scatter(call.inputs[0][0], call.devices, {}, call.dim, {}, what.options)};
      },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_scatter(call.inputs[0][0], call.outputs[0], call.dim, what.options);
-         }},
-    {.name = "gather",
-     .form = Collective::gather,
-     .run = [](const Call& call,
-               const Case& what) { gather(call.inputs[0], call.outputs[0][0], call.dim, what.options); },
-     .run_returning = [](const Call& call, const Case& what) -> Lists {
+     [](const Call& call, const Case& what) {
+       return persistent_scatter(call.inputs[0][0], call.outputs[0], call.dim, what.options);
+     }},
+    {"gather", Collective::gather, false,
+     [](const Call& call, const Case& what) {
+       gather(call.inputs[0], call.outputs[0][0], call.dim, what.options);
+     },
+     [](const Call& call, const Case& what) -> Lists {
        return {{gather(call.inputs[0], call.dim, call.root, what.options)}};
      },
-     .bind =
-         [](const Call& call, const Case& what) {
-           return persistent_gather(call.inputs[0], call.outputs[0][0], call.dim, what.options);
-         }},
-    {.name = "sendrecv",
-     .form = std::nullopt,
-     .run = [](const Call& call, const Case&) { call.outputs[0][0].copy_(call.inputs[0][0], Blocking::no); }},
+     [](const Call& call, const Case& what) {
+       return persistent_gather(call.inputs[0], call.outputs[0][0], call.dim, what.options);
+     }},
+    {"sendrecv", std::nullopt, false,
+     [](const Call& call, const Case&) { call.outputs[0][0].copy_(call.inputs[0][0], Blocking::no); }},
 };
 
 }  // namespace

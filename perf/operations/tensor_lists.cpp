@@ -12,10 +12,11 @@
 #include <charconv>
 #include <iterator>
 #include <optional>
+#include <ranges>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -52,18 +53,15 @@ std::vector<std::string> words_of(std::string_view line) {
 std::vector<std::int64_t> parse_shape(const std::string& text, std::string_view where) {
   std::vector<std::int64_t> sizes;
   if (text == "scalar") return sizes;
-  const char* position = text.data();
-  const char* const end = position + text.size();
-  while (true) {
-    std::int64_t size = 0;
-    const auto [rest, error] = std::from_chars(position, end, size);
-    if (error != std::errc() || size < 0 || (rest != end && *rest != 'x')) {
+  for (const auto part : std::views::split(text, 'x')) {
+    const char* const begin = text.data() + (part.begin() - text.begin());
+    const char* const end = begin + std::ranges::distance(part);
+    std::int64_t& size = sizes.emplace_back();
+    const auto [rest, error] = std::from_chars(begin, end, size);
+    if (error != std::errc() || size < 0 || rest != end) {
       throw UsageError(fmt::format(
           "{}: '{}' is not a shape: expected sizes joined by x, such as 64x3x7x7, or scalar", where, text));
     }
-    sizes.push_back(size);
-    if (rest == end) break;
-    position = rest + 1;
   }
   if (sizes.size() > static_cast<std::size_t>(max_dimensions)) {
     throw UsageError(fmt::format("{}: '{}' has {} dimensions, expected at most {}", where, text, sizes.size(),
@@ -89,15 +87,11 @@ TensorSpec parse_line(const std::vector<std::string>& words, std::string_view wh
 
 /// COUNTxSIZE, or nothing if `text` does not look like it.
 std::optional<std::vector<TensorSpec>> parse_repeated(const std::string& text, DType dtype) {
-  const std::size_t cross = text.find('x');
-  const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
-  if (cross == 0 || cross == std::string::npos || cross + 1 == text.size()) return std::nullopt;
-  if (!std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cross), is_digit) ||
-      !is_digit(text[cross + 1])) {
-    return std::nullopt;
-  }
-  const std::size_t count = parse_size(text.substr(0, cross), "--tensors");
-  const std::size_t bytes = parse_size(text.substr(cross + 1), "--tensors");
+  static const std::regex form("([0-9]+)x([0-9].*)");
+  std::smatch found;
+  if (!std::regex_match(text, found, form)) return std::nullopt;
+  const std::size_t count = parse_size(found[1].str(), "--tensors");
+  const std::size_t bytes = parse_size(found[2].str(), "--tensors");
   if (count == 0 || count > most_tensors) {
     throw UsageError(
         fmt::format("--tensors: '{}' asks for {} tensors, expected 1 to {}", text, count, most_tensors));
@@ -113,14 +107,10 @@ std::optional<std::vector<TensorSpec>> parse_repeated(const std::string& text, D
 std::vector<TensorSpec> parse_named(const std::string& text) {
   if (text == "resnet50") return resnet50_tensors();
   if (text == "gpt2") return gpt2_tensors();
-  const auto read = read_named_file(text);
-  if (const auto* const not_read = std::get_if<NotRead>(&read)) {
-    throw UsageError(fmt::format(
-        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read "
-        "({})",
-        text, not_read->reason));
-  }
-  return parse_tensor_lines(std::get<std::string>(read), text);
+  const std::string refusal = fmt::format(
+      "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read",
+      text);
+  return parse_tensor_lines(read_named_file(text, refusal), text);
 }
 
 }  // namespace
@@ -146,10 +136,6 @@ std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string
   }
   if (tensors.empty()) throw UsageError(fmt::format("{}: no tensor in it", name));
   return tensors;
-}
-
-std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype) {
-  return parse_tensors(text, std::span(&dtype, 1)).front();
 }
 
 std::vector<std::vector<TensorSpec>> parse_tensors(const std::string& text, std::span<const DType> dtypes) {

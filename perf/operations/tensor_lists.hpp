@@ -30,11 +30,9 @@ struct TensorSpec {
 /// Returns the tensors of GPT-2 with 124 million parameters: 148 tensors, 497.8 MB as float32.
 [[nodiscard]] std::vector<TensorSpec> gpt2_tensors();
 
-/// Parses a tensor list: "resnet50", "gpt2", COUNTxSIZE such as "1000x1K" (bytes each), or the name of a
-/// file. Throws UsageError.
-[[nodiscard]] std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype);
-/// Parses a tensor list for several element types, because a number of bytes is a different number of
-/// elements for each. Reads a file once.
+/// Parses a tensor list for each of several element types, because a number of bytes is a different number of
+/// elements for each: "resnet50", "gpt2", COUNTxSIZE such as "1000x1K" (bytes each), or the name of a file,
+/// which is read once. Throws UsageError.
 [[nodiscard]] std::vector<std::vector<TensorSpec>> parse_tensors(const std::string& text,
                                                                  std::span<const DType> dtypes);
 /// Parses the lines of a tensor list: sizes joined by x, or "scalar", then optionally an element type:

@@ -70,29 +70,24 @@ struct Component<std::complex<T>> {
   static constexpr std::size_t per_element = 2;
 };
 
-/// Every integer from 0 to this one is a value of T, and sums up to it are exact.
+/// Every integer from 0 to this one is a value of T, and sums up to it are exact. Of bool, sources take
+/// turns: under a logical or, a one from each would hide what another one lacks.
 template <class T>
-constexpr std::uint64_t largest_integer = std::uint64_t{1} << 20U;
+constexpr std::uint64_t largest_integer = std::min<std::uint64_t>(std::numeric_limits<T>::max(), 1U << 20U);
 template <>
-constexpr std::uint64_t largest_integer<Float8E5M2> = 8;
+constexpr std::uint64_t largest_integer<bool> = 0;
 template <>
-constexpr std::uint64_t largest_integer<Float8E4M3> = 16;
+constexpr std::uint64_t largest_integer<float> = std::uint64_t{1} << 20U;
 template <>
-constexpr std::uint64_t largest_integer<BFloat16> = 256;
+constexpr std::uint64_t largest_integer<double> = std::uint64_t{1} << 20U;
 template <>
 constexpr std::uint64_t largest_integer<Float16> = 2048;
 template <>
-constexpr std::uint64_t largest_integer<std::int8_t> = 127;
+constexpr std::uint64_t largest_integer<BFloat16> = 256;
 template <>
-constexpr std::uint64_t largest_integer<std::uint8_t> = 255;
+constexpr std::uint64_t largest_integer<Float8E4M3> = 16;
 template <>
-constexpr std::uint64_t largest_integer<std::int16_t> = 32767;
-template <>
-constexpr std::uint64_t largest_integer<std::uint16_t> = 65535;
-
-/// Sources take turns: under a logical or, a one from each would hide what another one lacks.
-template <>
-constexpr std::uint64_t largest_integer<bool> = 0;
+constexpr std::uint64_t largest_integer<Float8E5M2> = 8;
 
 template <class T>
 T encode(std::uint64_t value) {

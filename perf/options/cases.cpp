@@ -29,6 +29,7 @@ std::size_t moved_bytes(const Operation& operation, const Case& what) {
 /// moved stay: each is told.
 std::vector<Case> of_different_payloads(const Operation& operation, Case what,
                                         const std::vector<std::size_t>& sizes) {
+  if (!what.tensors.empty()) return {what};
   std::vector<Case> cases;
   std::optional<std::size_t> last;
   for (const std::size_t bytes : sizes) {
@@ -71,13 +72,8 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   base.first_element = options.first_element;
   const std::vector<std::size_t> sizes = sizes_of(options.sizes);
   std::vector<Case> cases;
-  const auto add_sizes = [&](Case what) {
-    if (!what.tensors.empty()) {
-      cases.push_back(what);
-      return;
-    }
-    const std::vector<Case> different = of_different_payloads(operation, what, sizes);
-    cases.insert(cases.end(), different.begin(), different.end());
+  const auto add = [&cases](const std::vector<Case>& more) {
+    cases.insert(cases.end(), more.begin(), more.end());
   };
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
   const std::vector<ReduceKind> kinds =
@@ -90,10 +86,12 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
       cases.push_back(base);
       break;  // of whatever type
     }
-    if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
+    if (operation.is_coalesced() && !options.tensors.empty()) {
+      base.tensors = options.tensors[type];
+      base.tensors_name = options.tensors_name;
+    }
     if (operation.is_copy()) {
-      const std::vector<Case> pairs = pair_cases(operation, base, options);
-      cases.insert(cases.end(), pairs.begin(), pairs.end());
+      add(pair_cases(operation, base, options));
       continue;
     }
     for (const ReduceKind kind : kinds) {
@@ -101,7 +99,8 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
       base.reduce_kind = kind;
       for (const int dim : dims) {
         base.dim = dim;
-        for (base.root = first_root; base.root <= last_root; ++base.root) add_sizes(base);
+        for (base.root = first_root; base.root <= last_root; ++base.root)
+          add(of_different_payloads(operation, base, sizes));
       }
     }
   }
@@ -111,10 +110,11 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
 std::string in_words(const Operation& operation, const Case& what) {
   std::string text(operation.name());
   if (!operation.moves_tensors()) return text;
-  if (what.tensors.empty()) text += fmt::format(" {}", format_size(what.bytes));
-  text += fmt::format(" {}", name_of(what.dtype));
+  text += fmt::format(" {} {}", what.tensors.empty() ? format_size(what.bytes) : what.tensors_name,
+                      name_of(what.dtype));
   if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of_reduction(what.reduce_kind));
   if (operation.has_root()) text += fmt::format(" root {}", what.root);
+  if (operation.is_copy()) text += fmt::format(" to {}", what.partner);
   if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
   return text;
 }

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <string_view>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -21,114 +21,76 @@ constexpr std::size_t width_of_lines = 80;
 constexpr std::size_t width_of_names = 30;
 constexpr std::size_t indent_below = 6;
 
-/// Appends words to lines of at most `width` letters; those after the first begin with `indent` spaces.
-class Lines {
- public:
-  Lines(std::string& text, std::size_t width) : text_(text), width_(width) {}
-  void begin(std::string_view head, std::size_t indent) {
-    text_ += head;
-    used_ = head.size();
-    indent_ = indent;
-    is_empty_ = true;
-  }
-  void add(std::string_view word) {
-    if (!is_empty_ && used_ + 1 + word.size() > width_) {
-      text_ += '\n' + std::string(indent_, ' ');
-      used_ = indent_;
-      is_empty_ = true;
-    }
-    if (!is_empty_) text_ += ' ';
-    used_ += word.size() + (is_empty_ ? 0 : 1);
-    text_ += word;
-    is_empty_ = false;
-  }
-
- private:
-  std::string& text_;
-  std::size_t width_;
-  std::size_t used_ = 0;
-  std::size_t indent_ = 0;
-  bool is_empty_ = true;  ///< has no word yet
-};
-
-void add_words(Lines& lines, std::string_view words) {
-  while (!words.empty()) {
-    const std::size_t end = std::min(words.find(' '), words.size());
-    if (end > 0) lines.add(words.substr(0, end));
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-}
-
-/// Finds where the last column of a line begins, which two spaces or more separate from those before it.
-std::size_t last_column_of(std::string_view line) {
-  const std::size_t gap = line.rfind("  ");
-  return std::min(line.find_first_not_of(' ', gap), line.size());
-}
-
 /// Writes the help page: options in one column, what they do in another, or below them where there is no room
 /// beside.
 class HelpText final : public CLI::Formatter {
  public:
-  std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description()) + "\n\n";
-  }
+  std::string make_description(const CLI::App* app) const override { return app->get_description() + "\n\n"; }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     const std::string name =
         fmt::format("  {} {}", option->get_name(is_positional, !is_positional), option->get_type_name());
     const bool is_beside = name.size() + 2 <= width_of_names;
-    const std::string line =
-        is_beside ? fmt::format("{:<{}}{}", name, width_of_names, option->get_description())
-                  : fmt::format("{}\n{:{}}{}", name, "", indent_below, option->get_description());
-    return wrapped(line) + "\n";
+    const std::string head = is_beside ? fmt::format("{:<{}}", name, width_of_names)
+                                       : fmt::format("{}\n{:{}}", name, "", indent_below);
+    return head + wrapped(option->get_description(), is_beside ? width_of_names : indent_below) + "\n";
   }
-  std::string make_footer(const CLI::App* app) const override { return wrapped(app->get_footer()) + "\n"; }
+  std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }
 };
 
-/// For the names of all operations.
+/// For the sentence with the names of all operations.
 constexpr fmt::format_string<std::string> description = R"(Checks and measures tutti's collectives.
 
-OP is one of these, several, or all: {}.
+{}
 
-In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest,
-in matrices, without the columns of -I, -S and --baseline, which files have; between ranks messages, from each member
-to the next one. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's
-own is the shortest. One process drives all devices. Started by mpirun, torchrun or srun, every process is a rank with
--g devices; rank 0 prints. Between ranks all operations are those of a Communicator. In one process those that are no
-free functions are: of one that joins all its devices, 16 at most.
+In one process sendrecv is copies between all pairs of devices: latency at the
+smallest size, bandwidth at the largest, in matrices, without the columns of -I,
+-S and --baseline, which files have; between ranks messages, from each member to
+the next one. Of the unequal ones the parts of n members are as long as 1 to n
+units; of an exchange each member's own is the shortest. One process drives all
+devices. Started by mpirun, torchrun or srun, every process is a rank with -g
+devices; rank 0 prints. Between ranks all operations are those of a
+Communicator. In one process those that are no free functions are: of one that
+joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
-  tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
+  tutti-perf explain OP SIZE   which transport and algorithm a call takes (in
+                               place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
-Sizes are payload bytes: the tensor of a broadcast, one input of a sum, the whole that is cut into members' parts or
-put together from them (an output of all_gather, an input of reduce_scatter_add or all_to_all), a message. Suffixes
-K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
+Sizes are payload bytes: the tensor of a broadcast, one input of a sum, the
+whole that is cut into members' parts or put together from them (an output of
+all_gather, an input of reduce_scatter_add or all_to_all), a message. Suffixes
+K, M and G are binary. A coalesced operation splits a size into 16 tensors
+unless --tensors is given.
 
-Letters, long names and meanings of options are those of nccl-tests, where it has them; its names of operations (also
-AllReduce, all_reduce_perf) and of element types are known. Of an option given several times the last counts.
+Letters, long names and meanings of options are those of nccl-tests, where it
+has them; its names of operations (also AllReduce, all_reduce_perf) and of
+element types are known. Of an option given several times the last counts.
 )";
 
-constexpr const char* footer =
-    R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
-the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. Ranks start every batch in step, and its time is the slowest rank's, unless -a asks
-for another; the foot says which rank was slowest. algbw is size / time; busbw is algbw times (n-1)/n where members have
-parts of a whole (scatter, all_gather and the like), times 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of
-u = n(n+1)/2 units, and algbw itself otherwise.
+constexpr const char* footer = R"(
+Times are per operation. `time` is back to back: a batch is enqueued, waited for
+once and divided by its length; the median of several batches. p50 and p99 are
+latencies, from the call to completion on all devices. Ranks start every batch
+in step, and its time is the slowest rank's, unless -a asks for another; the
+foot says which rank was slowest. algbw is size / time; busbw is algbw times
+(n-1)/n where members have parts of a whole (scatter, all_gather and the like),
+times 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of u = n(n+1)/2
+units, and algbw itself otherwise. A bandwidth is N/A where nothing goes from
+device to device. A line above rows tells which transport and algorithm have
+carried them. What there is no memory for, and what is less than an element, is
+left out, which a line tells, and the run goes on.
 
-A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
-carried them.
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3
+slower than the baseline or nothing to compare with it, 4 wrong data of a peer
+alone, 5 the run failed, or something had no memory, 6 a row took longer than
+-T, 130 interrupted, also by a reader of the table that goes away, as head does.)";
 
-What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
-
-Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline or nothing to
-compare with it, 4 wrong data of a peer alone, 5 the run failed, or something had no memory, 6 a row took longer
-than -T, 130 interrupted, also by a reader of the table that goes away, as head does.)";
-
-/// The names of all operations.
+/// The names of all operations, in a sentence.
 std::string operation_names() {
-  std::string names;
+  std::string names = "OP is one of these, several, or all: ";
   for (const Operation* const operation : collective_operations(Mode::single_process))
     names += fmt::format("{}, ", operation->name());
-  return names + std::string(copy_operation().name());
+  return wrapped(fmt::format("{}{}.", names, copy_operation().name()), 0);
 }
 
 /// Adds options of one group of the help page.
@@ -298,21 +260,17 @@ std::map<std::string, std::string> typed_in(const CLI::App& app) {
 
 }  // namespace
 
-std::string wrapped(std::string_view text) {
+std::string wrapped(const std::string& text, std::size_t indent) {
   std::string result;
-  Lines lines(result, width_of_lines);
-  bool is_in_paragraph = false;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const bool is_column = line.starts_with("  ");
-    const bool goes_on = is_in_paragraph && !is_column && !line.empty();
-    if (!goes_on && !result.empty()) result += '\n';
-    is_in_paragraph = !is_column && !line.empty();
-    const std::size_t indent = is_column ? last_column_of(line) : 0;
-    if (!goes_on) lines.begin(line.substr(0, indent), indent);
-    add_words(lines, line.substr(indent));
+  std::size_t column = indent;
+  std::istringstream words(text);
+  for (std::string word; words >> word; column += word.size()) {
+    const bool fits = column + 1 + word.size() <= width_of_lines;
+    if (!result.empty()) {
+      result += fits ? " " : "\n" + std::string(indent, ' ');
+      column = fits ? column + 1 : indent;
+    }
+    result += word;
   }
   return result;
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tutti::perf {
 
-/// Breaks `text` between words into lines of at most 80 characters; a longer word has a longer line. Adjacent
-/// lines are one paragraph, except lines that begin with two spaces: each of these stays a line of its own,
-/// and if it is too long, continues below its last column.
-[[nodiscard]] std::string wrapped(std::string_view text);
+/// Breaks `text` between words into lines of at most 80 characters. The first begins at column `indent` of
+/// what it is put behind, the others with as many spaces.
+[[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent);
 
 /// The command line as typed: words, not yet interpreted.
 struct TypedOptions {

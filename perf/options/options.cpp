@@ -11,9 +11,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <ranges>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -22,6 +23,10 @@
 
 namespace tutti::perf {
 namespace {
+
+void require_that(bool is_so, const std::string& message) {
+  if (!is_so) throw UsageError(message);
+}
 
 [[noreturn]] void refuse_operation(const std::string& name, Mode mode) {
   std::string names;
@@ -60,8 +65,8 @@ std::vector<const Operation*> parse_operations(const std::vector<std::string>& n
   return all;
 }
 
-/// What `topo` and `explain` have a use of, which measure nothing: what chooses devices and transports. Of
-/// files (-J, --baseline) parse_report says more.
+/// What `topo` and `explain` have a use of, which measure nothing: what chooses devices and transports.
+/// Of files (-J, --baseline) parse_report says more.
 constexpr std::string_view used_by_both[] = {"-g",         "--backend",   "--devices",    "--topology",
                                              "--groups",   "--transport", "-J",           "--multiprocessors",
                                              "--baseline", "--tolerance", "--determinism"};
@@ -83,24 +88,21 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   if (words.size() < 2)
     throw UsageError("explain: which operation? For instance: tutti-perf explain broadcast 64M");
   options.operations = parse_operations(words[1], options.mode);
-  if (options.operations.size() != 1 || !options.operations.front()->collective()) {
-    throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
-  }
-  if (!options.operations.front()->moves_tensors()) {
-    throw UsageError(fmt::format(
-        "explain: '{}' moves no bytes, expected an operation with a size, such as broadcast", words[1]));
-  }
-  if (options.operations.front()->has_unequal_parts()) {
-    throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal parts, as in {}",
-                                 words[1], name_of(*options.operations.front()->collective())));
-  }
-  if (words.size() < 3 && !typed.has("--tensors")) {
-    throw UsageError(fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
-  }
-  if (words.size() >= 3 && typed.has("--tensors")) {
-    throw UsageError(
-        fmt::format("explain: '{}' and --tensors exclude each other: both say how much there is", words[2]));
-  }
+  const Operation& operation = *options.operations.front();
+  require_that(options.operations.size() == 1 && operation.collective(),
+               fmt::format("explain: '{}' is not one collective", words[1]));
+  require_that(
+      operation.moves_tensors(),
+      fmt::format("explain: '{}' moves no bytes, expected an operation with a size, such as broadcast",
+                  words[1]));
+  require_that(!operation.has_unequal_parts(),
+               fmt::format("explain: '{}' has parts of unequal lengths, expected equal parts, as in {}",
+                           words[1], name_of(*operation.collective())));
+  require_that(words.size() >= 3 || typed.has("--tensors"),
+               fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
+  require_that(words.size() < 3 || !typed.has("--tensors"),
+               fmt::format("explain: '{}' and --tensors exclude each other: both say how much there is",
+                           words.back()));
   if (words.size() >= 3) options.explain_bytes = parse_size(words[2], "explain");
 }
 
@@ -136,10 +138,10 @@ void parse_command(const TypedOptions& typed, Options& options) {
 /// Of `explain`, which shows one plan, of a call: called when the types, reductions, roots and dimensions of
 /// `options` are known.
 void require_one_plan(const Options& options) {
-  if (options.dtypes.size() > 1) throw UsageError("explain: -d is all, expected one type");
-  if (options.reductions.size() > 1) throw UsageError("explain: -o is all, expected one reduction");
-  if (!options.root) throw UsageError("explain: -r is all, expected one root");
-  if (options.dims.size() > 1) throw UsageError("explain: --dim is all, expected 0 or 1");
+  require_that(options.dtypes.size() == 1, "explain: -d is all, expected one type");
+  require_that(options.reductions.size() == 1, "explain: -o is all, expected one reduction");
+  require_that(options.root.has_value(), "explain: -r is all, expected one root");
+  require_that(options.dims.size() == 1, "explain: --dim is all, expected 0 or 1");
 }
 
 constexpr int most_devices_of_a_rank = 16;  ///< that a Communicator takes
@@ -149,18 +151,25 @@ constexpr int most_calls_of_a_launch = 1024;
 constexpr int farthest_element = 1 << 20U;
 constexpr int most_skipped = 1'000'000;
 
-/// A name and what it stands for.
-template <class Value>
-using Choices = std::initializer_list<std::pair<std::string_view, Value>>;
+constexpr Named<std::string_view> backend_names[] = {{"auto", "auto"}, {"cuda", "cuda"}, {"host", "host"}};
+constexpr Named<TransportKind> transport_names[] = {{"auto", TransportKind::automatic},
+                                                    {"p2p", TransportKind::p2p},
+                                                    {"nccl", TransportKind::nccl},
+                                                    {"staged", TransportKind::staged}};
+constexpr Named<PeerChoice> peer_names[] = {
+    {"none", PeerChoice::none}, {"nccl", PeerChoice::nccl}, {"mpi", PeerChoice::mpi}};
 
 /// Sets `target` to what the name stands for that was typed, if one was.
 template <class Value>
-void choose(Value& target, const TypedOptions& typed, const char* option, const Choices<Value>& choices,
-            std::string_view expected) {
+void choose(Value& target, const TypedOptions& typed, const char* option,
+            std::span<const Named<Value>> names) {
   if (!typed.has(option)) return;
-  const std::string text = typed.text(option);
-  const std::optional<Value> chosen = found_in(choices, text);
-  if (!chosen) refuse_value(option, text, expected);
+  const std::optional<Value> chosen = found_in(names, typed.text(option));
+  if (!chosen) {
+    const auto all = std::views::keys(names);
+    refuse_value(option, typed.text(option),
+                 fmt::format("{} or {}", fmt::join(all.begin(), all.end() - 1, ", "), all.back()));
+  }
   target = *chosen;
 }
 
@@ -203,8 +212,9 @@ void parse_launches(const TypedOptions& typed, Options& options) {
 }
 
 void parse_devices(const TypedOptions& typed, Options& options) {
-  choose<std::string>(options.backend, typed, "--backend",
-                      {{"auto", "auto"}, {"cuda", "cuda"}, {"host", "host"}}, "auto, cuda or host");
+  std::string_view backend;
+  choose<std::string_view>(backend, typed, "--backend", backend_names);
+  options.backend = backend;
   options.virtual_topology = typed.text("--topology");
   options.virtual_devices = typed.number("--devices", 1, 1024);
   options.devices_used =
@@ -236,21 +246,14 @@ std::vector<ReduceKind> parse_reductions(const std::string& typed, const Options
 }
 
 void parse_collective(const TypedOptions& typed, Options& options) {
-  choose(options.collective.transport, typed, "--transport",
-         {{"auto", TransportKind::automatic},
-          {"p2p", TransportKind::p2p},
-          {"nccl", TransportKind::nccl},
-          {"staged", TransportKind::staged}},
-         "auto, p2p, nccl or staged");
+  choose<TransportKind>(options.collective.transport, typed, "--transport", transport_names);
   options.collective.multiprocessors = typed.number("--multiprocessors", 0, any_number);
   if (options.collective.multiprocessors == 0 && !options.operations.empty() &&
       std::ranges::all_of(options.operations, &Operation::needs_communicator)) {
     throw UsageError(std::string(kernels_carry_communicators));
   }
-  choose(options.collective.determinism, typed, "--determinism",
-         {{"fastest", Determinism::fastest}, {"bitwise", Determinism::bitwise}}, "fastest or bitwise");
-  choose(options.results, typed, "--results", {{"out", ResultForm::given}, {"new", ResultForm::returned}},
-         "out or new");
+  choose<Determinism>(options.collective.determinism, typed, "--determinism", determinism_names);
+  choose<ResultForm>(options.results, typed, "--results", result_names);
   options.reductions = parse_reductions(typed.text("-o", "sum"), options);
   const bool is_every_root = typed.text("-r") == "all" || typed.text("-r") == "-1";
   options.root = is_every_root ? std::nullopt : std::optional(typed.number("-r", 0, any_number).value_or(0));
@@ -263,57 +266,42 @@ void parse_collective(const TypedOptions& typed, Options& options) {
 
 /// What each option applies to.
 void require_consistency(const TypedOptions& typed, const Options& options) {
-  const auto any = [&](auto&& property) {
-    return std::any_of(options.operations.begin(), options.operations.end(), property);
-  };
-  if (typed.has("--tensors") && !any([](const Operation* op) { return op->is_coalesced(); })) {
-    throw UsageError(fmt::format("--tensors applies to coalesced operations, not to {}",
-                                 options.operations.front()->name()));
-  }
-  if (typed.has("--dim") && !any([](const Operation* op) { return op->cuts_dimension(); })) {
-    throw UsageError(
-        fmt::format("--dim applies to scatter and gather, not to {}", options.operations.front()->name()));
-  }
+  const auto any = [&](auto&& property) { return std::ranges::any_of(options.operations, property); };
+  const std::string_view first = options.operations.front()->name();
+  require_that(!typed.has("--tensors") || any(&Operation::is_coalesced),
+               fmt::format("--tensors applies to coalesced operations, not to {}", first));
+  require_that(!typed.has("--dim") || any(&Operation::cuts_dimension),
+               fmt::format("--dim applies to scatter and gather, not to {}", first));
   // nccl-tests takes both of everything.
   const bool is_of_nccl_tests =
       std::ranges::any_of(typed.words, [](const std::string& word) { return word.ends_with("_perf"); });
-  if (options.reductions != std::vector{ReduceKind::sum} && options.reductions.size() == 1 &&
-      !is_of_nccl_tests && !any([](const Operation* op) { return op->sums(); })) {
-    throw UsageError(
-        fmt::format("-o {}: {} does not reduce, expected an operation that does, such as all_reduce",
-                    typed.text("-o"), options.operations.front()->name()));
-  }
-  if (options.root.value_or(0) != 0 && !is_of_nccl_tests &&
-      !any([](const Operation* op) { return op->has_root() && !op->is_copy(); })) {
-    throw UsageError(
-        fmt::format("-r {}: {} has no root, expected an operation that has one, such as broadcast",
-                    typed.text("-r"), options.operations.front()->name()));
-  }
-  if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
-    throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
-  }
-  if (options.mode != Mode::ranks && options.peer == PeerChoice::mpi) {
-    throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
-  }
-  if (options.peer == PeerChoice::mpi && options.launch == LaunchForm::persistent)
-    throw UsageError("--peer mpi makes plain calls: expected no -G or --persistent with it");
-  if (options.results == ResultForm::returned) {
-    if (!any([](const Operation* op) { return op->has(Placement::returned); })) {
-      throw UsageError(
-          fmt::format("{} returns no new tensors (--results)", options.operations.front()->name()));
-    }
-    if (options.launch == LaunchForm::persistent) {
-      throw UsageError("--results new and --persistent exclude each other: a bound call has its outputs");
-    }
-    if (options.peer != PeerChoice::none) {
-      throw UsageError("--results new and --peer exclude each other: a peer writes into given outputs");
-    }
-  }
+  const bool is_plain = options.reductions.front() == ReduceKind::sum || options.reductions.size() > 1;
+  require_that(is_plain || is_of_nccl_tests || any(&Operation::sums),
+               fmt::format("-o {}: {} does not reduce, expected an operation that does, such as all_reduce",
+                           typed.text("-o"), first));
+  const auto takes_root = [](const Operation* operation) {
+    return operation->has_root() && !operation->is_copy();
+  };
+  require_that(options.root.value_or(0) == 0 || is_of_nccl_tests || any(takes_root),
+               fmt::format("-r {}: {} has no root, expected an operation that has one, such as broadcast",
+                           typed.text("-r"), first));
+  const bool is_bound = options.launch == LaunchForm::persistent;
+  require_that(!is_bound || !std::ranges::all_of(options.operations, &Operation::is_copy),
+               "sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
+  require_that(options.mode == Mode::ranks || options.peer != PeerChoice::mpi,
+               "--peer mpi compares collectives between processes: start them with mpirun");
+  require_that(!is_bound || options.peer != PeerChoice::mpi,
+               "--peer mpi makes plain calls: expected no -G or --persistent with it");
+  if (options.results != ResultForm::returned) return;
+  require_that(any([](const Operation* operation) { return operation->has(Placement::returned); }),
+               fmt::format("{} returns no new tensors (--results)", first));
+  require_that(!is_bound, "--results new and --persistent exclude each other: a bound call has its outputs");
+  require_that(options.peer == PeerChoice::none,
+               "--results new and --peer exclude each other: a peer writes into given outputs");
 }
 
 void parse_comparison(const TypedOptions& typed, Options& options) {
-  choose(options.peer, typed, "--peer",
-         {{"none", PeerChoice::none}, {"nccl", PeerChoice::nccl}, {"mpi", PeerChoice::mpi}}, "nccl or mpi");
+  choose<PeerChoice>(options.peer, typed, "--peer", peer_names);
   options.peer_mode = typed.number("-R", 0, 2);
   if (options.peer_mode && options.peer != PeerChoice::nccl)
     throw UsageError("-R chooses the buffers of NCCL's calls: expected --peer nccl with it");
@@ -338,39 +326,24 @@ void parse_runs(const TypedOptions& typed, Options& options) {
   if (options.calls_of_a_launch > 1 && options.results == ResultForm::returned)
     refuse_both(typed, "-m", "--results", "each call of a launch would return new tensors, expected -m 1");
   options.first_element = typed.number("-u", 0, farthest_element).value_or(0);
-  choose(options.memory, typed, "--memory",
-         {{"tutti", MemoryChoice::tutti},
-          {"cuda", MemoryChoice::cuda},
-          {"registered", MemoryChoice::registered},
-          {"expandable", MemoryChoice::expandable}},
-         "tutti, cuda, registered or expandable");
+  choose<MemoryChoice>(options.memory, typed, "--memory", memory_names);
   if (options.memory != MemoryChoice::tutti && options.results == ResultForm::returned)
     refuse_both(typed, "--memory", "--results", "new tensors are tutti's own, expected --results out");
   options.groups = typed.number("--groups", 1, any_number).value_or(1);
   if (options.groups == 1) return;
-  if (options.mode != Mode::ranks) {
-    throw UsageError(fmt::format(
-        "--groups {}: there is one process, expected ranks: start them with mpirun, torchrun or srun",
-        options.groups));
-  }
-  if (options.peer != PeerChoice::none) {
-    throw UsageError(fmt::format(
-        "--groups {} and --peer exclude each other: a peer measures all ranks together", options.groups));
-  }
+  require_that(
+      options.mode == Mode::ranks,
+      fmt::format(
+          "--groups {}: there is one process, expected ranks: start them with mpirun, torchrun or srun",
+          options.groups));
+  require_that(options.peer == PeerChoice::none,
+               fmt::format("--groups {} and --peer exclude each other: a peer measures all ranks together",
+                           options.groups));
 }
 
 /// What is told besides times, and where it goes.
 void parse_report(const TypedOptions& typed, Options& options) {
-  choose(options.timing.over_ranks, typed, "-a",
-         {{"rank0", OverRanks::rank0},
-          {"0", OverRanks::rank0},
-          {"average", OverRanks::average},
-          {"1", OverRanks::average},
-          {"min", OverRanks::minimum},
-          {"2", OverRanks::minimum},
-          {"max", OverRanks::maximum},
-          {"3", OverRanks::maximum}},
-         "max, min, average or rank0 (or 3, 2, 1, 0)");
+  choose<OverRanks>(options.timing.over_ranks, typed, "-a", over_ranks_names);
   options.timing.skipped = typed.number("-K", 0, most_skipped).value_or(0);
   if (options.timing.iterations && options.timing.skipped >= *options.timing.iterations) {
     throw UsageError(fmt::format("-K: {} of {} latencies are left out, expected fewer",

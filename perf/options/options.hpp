@@ -38,6 +38,12 @@ enum class ResultForm : std::uint8_t {
   given,     ///< into tensors the call is given
   returned,  ///< into new tensors, which the call allocates and returns
 };
+inline constexpr Named<ResultForm> result_names[] = {{"out", ResultForm::given},
+                                                     {"new", ResultForm::returned}};
+inline constexpr Named<LaunchForm> launch_names[] = {{"eager", LaunchForm::eager},
+                                                     {"persistent", LaunchForm::persistent}};
+inline constexpr Named<Determinism> determinism_names[] = {{"fastest", Determinism::fastest},
+                                                           {"bitwise", Determinism::bitwise}};
 
 /// The library that tutti is compared with.
 enum class PeerChoice : std::uint8_t { none, nccl, mpi };

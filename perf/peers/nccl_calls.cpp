@@ -39,22 +39,17 @@ constexpr std::pair<ReduceKind, ncclRedOp_t> operations[] = {{ReduceKind::sum, n
 std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
   std::array<std::byte, sizeof(double)> element{};
   const auto put = [&element](auto value) { std::memcpy(element.data(), &value, sizeof value); };
-  switch (type) {
-    case ncclFloat16:
-      put(Float16(static_cast<float>(premul_factor)));
-      break;
-    case ncclBfloat16:
-      put(BFloat16(static_cast<float>(premul_factor)));
-      break;
-    case ncclFloat32:
-      put(static_cast<float>(premul_factor));
-      break;
-    case ncclFloat64:
-      put(static_cast<double>(premul_factor));
-      break;
-    default:
-      put(static_cast<std::int64_t>(premul_factor));  // its first bytes are every shorter integer's
-      break;
+  constexpr auto factor = static_cast<float>(premul_factor);
+  if (type == ncclFloat16) {
+    put(Float16(factor));
+  } else if (type == ncclBfloat16) {
+    put(BFloat16(factor));
+  } else if (type == ncclFloat32) {
+    put(factor);
+  } else if (type == ncclFloat64) {
+    put(static_cast<double>(factor));
+  } else {
+    put(static_cast<std::int64_t>(premul_factor));  // its first bytes are every shorter integer's
   }
   return element;
 }

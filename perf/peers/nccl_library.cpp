@@ -5,23 +5,13 @@
 #include "tutti/error.hpp"
 
 #include <cstdlib>
+#include <type_traits>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
-
-/// nullptr where there is none.
-template <class Function>
-void find_nccl_function(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-}
-template <class Function>
-void load_nccl_function(void* library, const std::string& path, const char* name, Function*& function) {
-  find_nccl_function(library, name, function);
-  if (function == nullptr) throw UsageError(fmt::format("--peer nccl: {} has no {}", path, name));
-}
 
 /// Of the file that a function has been loaded from.
 std::string path_of(const void* function, const char* otherwise) {
@@ -37,8 +27,12 @@ NcclLibrary::NcclLibrary() {
   // Never closed: NCCL's threads may outlive this object.
   void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw UsageError(fmt::format("--peer nccl: {}", dlerror()));
+  const auto find = [library](const char* function_name, auto& function) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, function_name));
+  };
   const auto load = [&](const char* function_name, auto& function) {
-    load_nccl_function(library, name, function_name, function);
+    find(function_name, function);
+    if (function == nullptr) throw UsageError(fmt::format("--peer nccl: {} has no {}", name, function_name));
   };
   load("ncclGetVersion", get_version);
   path_ = path_of(reinterpret_cast<const void*>(get_version), name);
@@ -58,13 +52,13 @@ NcclLibrary::NcclLibrary() {
   load("ncclRecv", receive);
   load("ncclRedOpCreatePreMulSum", create_premul_sum);
   load("ncclRedOpDestroy", destroy_operation);
-  find_nccl_function(library, "ncclGetLastError", last_error);
-  find_nccl_function(library, "ncclMemAlloc", allocate);
-  find_nccl_function(library, "ncclMemFree", free);
-  find_nccl_function(library, "ncclCommRegister", add_buffer);
-  find_nccl_function(library, "ncclCommDeregister", remove_buffer);
-  find_nccl_function(library, "ncclCommWindowRegister", add_window);
-  find_nccl_function(library, "ncclCommWindowDeregister", remove_window);
+  find("ncclGetLastError", last_error);
+  find("ncclMemAlloc", allocate);
+  find("ncclMemFree", free);
+  find("ncclCommRegister", add_buffer);
+  find("ncclCommDeregister", remove_buffer);
+  find("ncclCommWindowRegister", add_window);
+  find("ncclCommWindowDeregister", remove_window);
 }
 
 int NcclLibrary::version() const {

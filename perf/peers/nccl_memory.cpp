@@ -48,7 +48,7 @@ void NcclCommunicators::make() {
   const Members& members = session_.members();
   ncclUniqueId id{};
   if (session_.processes().rank() == 0) nccl_.check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
-  session_.processes().broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  id = gather_values<ncclUniqueId>({&id, 1}, session_.processes()).front().front();
   std::vector<ncclComm_t> made(session_.streams().size(), nullptr);
   nccl_.check(nccl_.group_start(), "ncclGroupStart");
   for (std::size_t local = 0; local < made.size(); ++local) {

@@ -5,7 +5,6 @@
 #include "perf/operations/operation.hpp"
 #include "perf/session/session.hpp"
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +15,10 @@ namespace tutti::perf {
 
 /// One of the ways in which a peer can make the same call.
 struct PeerMode {
-  std::string name;     ///< in the table; empty where there is only one
-  std::string about;    ///< what it means, for people
-  std::string refusal;  ///< why it is not to be had; empty if it is
+  std::string name;      ///< in the table; empty where there is only one
+  std::string about;     ///< what it means, for people
+  std::string refusal;   ///< why it is not to be had; empty if it is
+  std::string memory{};  ///< of its operands, in files; empty: they are where tutti's are
 };
 
 /// Another library that makes the same calls on the same data, measured by the same driver.
@@ -51,12 +51,10 @@ class Peer {
   }
   /// Frees memory that others may need. No tensor in it is in use. Collective.
   virtual void trim() {}
-  /// Enqueues the call, in the peer's usual way. Its operands are in the memory of the mode.
+  /// Enqueues the call on the session's streams, in the peer's usual way; also while these are being
+  /// captured. Its operands are in the memory of the mode. Graphs of it are destroyed before that memory is
+  /// asked for again.
   virtual void enqueue(std::size_t mode, const Operation& operation, const Call& call) = 0;
-  /// Records one graph that makes all of `calls`, one after another; the result launches it. The graph is
-  /// destroyed before the mode's memory is asked for again.
-  [[nodiscard]] virtual std::function<void()> record(std::size_t mode, const Operation& operation,
-                                                     const std::vector<const Call*>& calls) = 0;
 };
 
 /// Makes the peer NCCL: a communicator per device for each mode, one group per operation. Its modes are those

@@ -23,18 +23,9 @@ namespace {
 
 /// What MPI takes elements of this type for when it only moves them.
 MPI_Datatype moved_type(DType dtype) {
-  switch (size_of(dtype)) {
-    case 1:
-      return MPI_UINT8_T;
-    case 2:
-      return MPI_UINT16_T;
-    case 4:
-      return MPI_UINT32_T;
-    case 8:
-      return MPI_UINT64_T;
-    default:
-      return MPI_C_DOUBLE_COMPLEX;
-  }
+  const std::pair<std::size_t, MPI_Datatype> types[] = {
+      {1, MPI_UINT8_T}, {2, MPI_UINT16_T}, {4, MPI_UINT32_T}, {8, MPI_UINT64_T}};
+  return found_in(types, size_of(dtype)).value_or(MPI_C_DOUBLE_COMPLEX);
 }
 
 /// The types that MPI sums.
@@ -136,6 +127,7 @@ class MpiPeer final : public Peer {
     const std::string version(text.data(), static_cast<std::size_t>(length));
     return version.substr(0, version.find_first_of(",\n"));
   }
+  [[nodiscard]] std::vector<PeerMode> modes() const override { return {{"", "", "", "host"}}; }
   [[nodiscard]] OperandMemory* memory(std::size_t /*mode*/, const Operation& /*operation*/,
                                       const Case& /*what*/, std::size_t /*sets*/) override {
     return &memory_;
@@ -161,10 +153,6 @@ class MpiPeer final : public Peer {
     if (operation.goes_around()) return pass_on(call.inputs[0][0], call.outputs[0][0]);
     for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
       make_one(*operation.collective(), call, tensor);
-  }
-  [[nodiscard]] std::function<void()> record(std::size_t /*mode*/, const Operation&,
-                                             const std::vector<const Call*>&) override {
-    throw Error(ErrorCode::unsupported, "--peer mpi: MPI's collectives cannot be recorded");
   }
 
  private:

@@ -4,19 +4,15 @@
 #include "perf/peers/nccl_memory.hpp"
 #include "perf/peers/peer.hpp"
 #include "perf/processes/failure.hpp"
-#include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,81 +23,6 @@ namespace {
 /// What is kept of memory between calls, in each mode, is that many times less than what is free at first.
 constexpr double free_over_kept = 16.0;
 
-void require_cuda(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  throw Error(ErrorCode::device_failure, fmt::format("--peer nccl: {}: {}", what, cudaGetErrorString(result)),
-              static_cast<int>(result));
-}
-
-/// An instantiated graph per device, launched together.
-class RecordedGraphs {
- public:
-  explicit RecordedGraphs(const std::vector<Stream>& streams)
-      : streams_(streams), graphs_(streams.size(), nullptr) {}
-  RecordedGraphs(const RecordedGraphs&) = delete;
-  RecordedGraphs& operator=(const RecordedGraphs&) = delete;
-  ~RecordedGraphs() {
-    for (cudaGraphExec_t graph : graphs_) {
-      if (graph != nullptr) cudaGraphExecDestroy(graph);
-    }
-  }
-
-  void record(const std::function<void()>& enqueue) {
-    const std::vector<CapturedGraph> captured = capture(enqueue);
-    // Not before all captures have ended: while a stream captures, nothing is instantiated.
-    for_each_device([&](std::size_t device) {
-      require_cuda(cudaGraphInstantiate(&graphs_[device], captured[device].get(), 0), "cudaGraphInstantiate");
-    });
-  }
-  void launch() const {
-    for_each_device([this](std::size_t device) {
-      require_cuda(cudaGraphLaunch(graphs_[device], stream(device)), "cudaGraphLaunch");
-    });
-  }
-
- private:
-  struct DestroyGraph {
-    void operator()(cudaGraph_t graph) const noexcept { cudaGraphDestroy(graph); }
-  };
-  using CapturedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
-
-  /// One per device. Whatever fails, no stream goes on capturing.
-  [[nodiscard]] std::vector<CapturedGraph> capture(const std::function<void()>& enqueue) const {
-    for_each_device([this](std::size_t device) {
-      require_cuda(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeThreadLocal),
-                   "cudaStreamBeginCapture");
-    });
-    std::exception_ptr failure;
-    try {
-      enqueue();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    std::vector<CapturedGraph> graphs;
-    cudaError_t result = cudaSuccess;
-    for_each_device([&](std::size_t device) {
-      cudaGraph_t graph = nullptr;
-      const cudaError_t ended = cudaStreamEndCapture(stream(device), &graph);
-      if (result == cudaSuccess) result = ended;
-      graphs.emplace_back(graph);
-    });
-    if (failure) std::rethrow_exception(failure);
-    require_cuda(result, "cudaStreamEndCapture");
-    return graphs;
-  }
-  [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
-  template <class Work>
-  void for_each_device(Work&& work) const {
-    for (std::size_t device = 0; device < streams_.size(); ++device) {
-      const DeviceGuard guard(streams_[device].device());
-      work(device);
-    }
-  }
-
-  std::vector<Stream> streams_;
-  std::vector<cudaGraphExec_t> graphs_;
-};
-
 /// One of the modes.
 class NcclWay {
  public:
@@ -109,9 +30,8 @@ class NcclWay {
           const Session& session)
       : name_(fmt::format("R{}", number)),
         about_(about),
-        streams_(session.streams()),
         communicators_(nccl, session),
-        calls_(nccl, session.members(), streams_, communicators_) {
+        calls_(nccl, session.members(), session.streams(), communicators_) {
     if (kind) {
       memory_ = std::make_unique<NcclMemory>(*kind, nccl, session, communicators_);
     } else {
@@ -119,23 +39,17 @@ class NcclWay {
     }
   }
 
-  [[nodiscard]] PeerMode mode() const { return {name_, about_, memory_ ? memory_->refusal() : ""}; }
+  [[nodiscard]] PeerMode mode() const {
+    return memory_ ? PeerMode{name_, about_, memory_->refusal(), "ncclMemAlloc"}
+                   : PeerMode{name_, about_, ""};
+  }
   /// nullptr: tutti's.
   [[nodiscard]] NcclMemory* memory() const noexcept { return memory_.get(); }
   [[nodiscard]] NcclCalls& calls() noexcept { return calls_; }
-  [[nodiscard]] std::function<void()> record(const Operation& operation,
-                                             const std::vector<const Call*>& calls) {
-    const auto graphs = std::make_shared<RecordedGraphs>(streams_);
-    graphs->record([&] {
-      for (const Call* call : calls) calls_.enqueue(operation, *call);
-    });
-    return [graphs] { graphs->launch(); };
-  }
 
  private:
   std::string name_;
   std::string about_;
-  std::vector<Stream> streams_;
   NcclCommunicators communicators_;
   NcclCalls calls_;
   std::unique_ptr<NcclMemory> memory_;
@@ -197,10 +111,6 @@ class NcclPeer final : public Peer {
   }
   void enqueue(std::size_t mode, const Operation& operation, const Call& call) override {
     ways_[mode]->calls().enqueue(operation, call);
-  }
-  [[nodiscard]] std::function<void()> record(std::size_t mode, const Operation& operation,
-                                             const std::vector<const Call*>& calls) override {
-    return ways_[mode]->record(operation, calls);
   }
 
  private:

@@ -12,8 +12,8 @@ namespace {
 
 int importance(const std::optional<Failure>& failure) {
   if (!failure) return 0;
-  if (failure->kind == Failure::Kind::interrupted) return 4;
-  if (failure->kind == Failure::Kind::timed_out) return 3;
+  if (failure->status == was_interrupted) return 4;
+  if (failure->status == timed_out) return 3;
   return failure->is(ErrorCode::aborted) ? 1 : 2;
 }
 
@@ -23,44 +23,40 @@ Failure failure_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const Interrupted& interrupted) {
-    return {Failure::Kind::interrupted, ErrorCode::internal, interrupted.what()};
+    return {was_interrupted, {}, interrupted.what()};
   } catch (const TimedOut& late) {
-    return {Failure::Kind::timed_out, ErrorCode::internal, late.what()};
+    return {timed_out, {}, late.what()};
   } catch (const UsageError& error) {
-    return {Failure::Kind::usage, ErrorCode::internal, error.what()};
+    return {bad_usage, {}, error.what()};
   } catch (const Error& error) {
-    return {Failure::Kind::error, error.code(), error.what()};
+    return {run_failed, error.code(), error.what()};
   } catch (const std::exception& error) {
-    return {Failure::Kind::other, ErrorCode::internal, error.what()};
-  } catch (...) {
-    return {Failure::Kind::other, ErrorCode::internal, "unknown failure"};
+    return {run_failed, {}, error.what()};
   }
 }
 
 void raise(const Failure& failure) {
-  switch (failure.kind) {
-    case Failure::Kind::interrupted:
-      throw Interrupted();
-    case Failure::Kind::timed_out:
-      throw TimedOut(failure.message);
-    case Failure::Kind::usage:
-      throw UsageError(failure.message);
-    case Failure::Kind::error:
-      throw Error(failure.code, failure.message);
-    case Failure::Kind::other:
-      break;
-  }
+  if (failure.status == was_interrupted) throw Interrupted();
+  if (failure.status == timed_out) throw TimedOut(failure.message);
+  if (failure.status == bad_usage) throw UsageError(failure.message);
+  if (failure.code) throw Error(*failure.code, failure.message);
   throw std::runtime_error(failure.message);
 }
 
 std::string encode(const Failure& failure) {
-  std::string bytes{static_cast<char>(failure.kind), static_cast<char>(failure.code)};
-  return bytes += failure.message;
+  const int code = failure.code ? static_cast<int>(*failure.code) : -1;
+  return fmt::format("{} {} {}", static_cast<int>(failure.status), code, failure.message);
 }
 
-Failure decode_failure(std::string_view bytes) {
-  return {static_cast<Failure::Kind>(bytes.at(0)), static_cast<ErrorCode>(bytes.at(1)),
-          std::string(bytes.substr(2))};
+Failure decode_failure(const std::string& text) {
+  Failure failure;
+  std::size_t status_end = 0;
+  std::size_t code_end = 0;
+  failure.status = static_cast<ExitStatus>(std::stoi(text, &status_end));
+  const int code = std::stoi(text.substr(status_end), &code_end);
+  if (code >= 0) failure.code = static_cast<ErrorCode>(code);
+  failure.message = text.substr(status_end + code_end + 1);
+  return failure;
 }
 
 Failure first_cause(const std::vector<std::optional<Failure>>& by_rank) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/processes/processes.hpp"
 
+#include <algorithm>
+
 namespace tutti::perf {
 namespace {
 
@@ -10,9 +12,6 @@ class SingleProcess final : public Processes {
   [[nodiscard]] int size() const override { return 1; }
   [[nodiscard]] bool are_ranks() const override { return false; }
   void barrier() override {}
-  void maximum(std::span<double>) override {}
-  [[nodiscard]] std::uint64_t sum(std::uint64_t value) override { return value; }
-  void broadcast(std::span<std::byte>) override {}
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override { return {mine}; }
   void together(const std::function<void()>& work, const Release&) override { work(); }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions&) override {
@@ -21,6 +20,19 @@ class SingleProcess final : public Processes {
 };
 
 }  // namespace
+
+double Processes::largest(double value) {
+  double largest = value;
+  for (const auto& of_rank : gather_values<double>({&value, 1}, *this))
+    largest = std::max(largest, of_rank.front());
+  return largest;
+}
+
+std::uint64_t Processes::sum(std::uint64_t value) {
+  std::uint64_t sum = 0;
+  for (const auto& of_rank : gather_values<std::uint64_t>({&value, 1}, *this)) sum += of_rank.front();
+  return sum;
+}
 
 std::unique_ptr<Processes> make_single_process() {
   return std::make_unique<SingleProcess>();

@@ -6,7 +6,6 @@
 #include "tutti/communicator.hpp"
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -41,19 +40,12 @@ class Processes {
   }
 
   virtual void barrier() = 0;
-  /// Each value becomes the largest of all ranks' at its place.
-  virtual void maximum(std::span<double> values) = 0;
-  /// Returns the largest of all ranks' values; `smallest` returns the smallest.
-  [[nodiscard]] double largest(double value) {
-    maximum({&value, 1});
-    return value;
-  }
-  [[nodiscard]] double smallest(double value) { return -largest(-value); }
-  [[nodiscard]] virtual std::uint64_t sum(std::uint64_t value) = 0;
-  /// All get rank 0's.
-  virtual void broadcast(std::span<std::byte> bytes) = 0;
   /// Every rank's, in order, on all of them.
   [[nodiscard]] virtual std::vector<std::string> gather(const std::string& mine) = 0;
+  /// Returns the largest of all ranks' values; `smallest` returns the smallest, `sum` the sum.
+  [[nodiscard]] double largest(double value);
+  [[nodiscard]] double smallest(double value) { return -largest(-value); }
+  [[nodiscard]] std::uint64_t sum(std::uint64_t value);
 
   /// Frees ranks that wait for this one, which has failed: with what.
   using Release = std::function<void(const Failure&)>;

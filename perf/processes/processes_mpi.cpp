@@ -35,12 +35,6 @@ class MpiProcesses final : public JoinedProcesses {
     MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_, &request);
     finish(request, look);
   }
-  void all_maximum(std::span<double> values, const Look& look) override {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX, comm_,
-                   &request);
-    finish(request, look);
-  }
   [[nodiscard]] std::unique_ptr<Communicator> join(const CommunicatorOptions& options) override {
     return std::make_unique<Communicator>(mpi::make_communicator(comm_, options));
   }

@@ -56,12 +56,6 @@ class TcpProcesses final : public JoinedProcesses {
     exchange_.all_gather(mine, all);
     look_ = nullptr;
   }
-  void all_maximum(std::span<double> values, const Look& look) override {
-    std::vector<double> all(values.size() * static_cast<std::size_t>(size()));
-    all_gather(std::as_bytes(values), std::as_writable_bytes(std::span(all)), look);
-    for (std::size_t i = 0; i < all.size(); ++i)
-      values[i % values.size()] = std::max(values[i % values.size()], all[i]);
-  }
   [[nodiscard]] std::unique_ptr<Communicator> join(const CommunicatorOptions& options) override {
     auto communicator = std::make_unique<Communicator>(exchange_, options);
     exchange_.set_timeout(forever);

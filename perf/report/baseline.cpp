@@ -12,7 +12,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -34,10 +33,8 @@ std::string key_of(const Json& row, const char* placement, std::string_view mode
 }
 
 Json parsed(const std::string& file) {
-  const auto read = read_named_file(file);
-  if (const auto* const not_read = std::get_if<NotRead>(&read))
-    throw UsageError(fmt::format("--baseline: '{}' cannot be read: {}", file, not_read->reason));
-  Json document = Json::parse(std::get<std::string>(read), nullptr, false);
+  const std::string text = read_named_file(file, fmt::format("--baseline: '{}' cannot be read", file));
+  Json document = Json::parse(text, nullptr, false);
   if (!document.is_object() || document.value("schema", Json()) != schema)
     throw UsageError(
         fmt::format("--baseline: '{}' is not a file of -J, expected a document of schema {}", file, schema));
@@ -69,9 +66,9 @@ void Baseline::read(const Json& document, OverRanks over_ranks) {
   const int ranks = document.at("ranks").get<int>();
   // Older documents know nothing but the maximum.
   const std::string how = document.at("settings").value("over_ranks", "max");
-  if (ranks > 1 && how != name_of(over_ranks)) {
+  if (ranks > 1 && how != name_in(over_ranks_names, over_ranks)) {
     throw UsageError(fmt::format("--baseline: '{}' has the {} of the ranks' times, expected the {} (-a)",
-                                 file_, how, name_of(over_ranks)));
+                                 file_, how, name_in(over_ranks_names, over_ranks)));
   }
   const auto mode = document.at("mode").get<std::string>();
   std::map<std::string, std::vector<double>> each;

@@ -135,10 +135,6 @@ std::vector<Columns::Column> Columns::identifying(const Options& options) {
           {Group::what, "root", "", 4, [](const Row& row) { return fmt::format("{}", row.root); }}};
 }
 
-std::size_t Columns::width() const {
-  return joined(' ', [](const Column&) { return std::string(); }).size();
-}
-
 template <class Text>
 std::string Columns::joined(char lead, Text&& text) const {
   std::string line(1, lead);
@@ -154,24 +150,17 @@ std::string Columns::joined(char lead, Text&& text) const {
 }
 
 std::string Columns::titles() const {
-  std::string groups(width(), ' ');
-  groups.front() = '#';
-  const auto put = [&](Group group, std::string_view name) {
-    std::size_t first = 0;
-    std::size_t last = 0;
-    std::size_t at = 1;
-    const Column* before = nullptr;
-    for (const Column& column : columns_) {
-      if (before != nullptr) at += before->group == column.group ? 1 : 2;
-      if (column.group == group && first == 0) first = at;
-      at += column.width;
-      if (column.group == group) last = at;
-      before = &column;
-    }
-    groups.replace(first + (last - first - name.size()) / 2, name.size(), name);
-  };
-  put(Group::out_of_place, results_ == ResultForm::given ? "out of place" : "returned");
-  put(Group::in_place, "in place");
+  std::string groups = "#";
+  for (auto column = columns_.begin(); column != columns_.end();) {
+    const Group group = column->group;
+    std::size_t width = 0;
+    for (; column != columns_.end() && column->group == group; ++column) width += 1 + column->width;
+    const std::string_view name = group == Group::in_place        ? "in place"
+                                  : group != Group::out_of_place  ? ""
+                                  : results_ == ResultForm::given ? "out of place"
+                                                                  : "returned";
+    groups += fmt::format("{}{:^{}}", groups.size() == 1 ? "" : "  ", name, width - 1);
+  }
   groups.erase(groups.find_last_not_of(' ') + 1);
   std::string units = joined('#', [](const Column& column) { return column.unit; });
   units.erase(units.find_last_not_of(' ') + 1);

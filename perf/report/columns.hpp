@@ -36,7 +36,6 @@ class Columns {
   };
 
   [[nodiscard]] static std::vector<Column> identifying(const Options& options);
-  [[nodiscard]] std::size_t width() const;
   void add_placement(const Options& options, Group group, std::optional<Measurement> Row::*part);
   void add_latencies(const Options& options);
   template <class Text>

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <variant>
 
 namespace tutti::files {
 class WholeFile;
@@ -12,14 +11,9 @@ class WholeFile;
 /// Reads and writes files that the command line names.
 namespace tutti::perf {
 
-/// Says why a file was not read, such as "Permission denied".
-struct NotRead {
-  std::string reason;
-};
-
 /// Reads a regular file of at most 64 MiB that the command line names. A pipe, a device or a folder is
-/// neither read nor waited for.
-[[nodiscard]] std::variant<std::string, NotRead> read_named_file(const std::string& name);
+/// neither read nor waited for. If it cannot be read, throws UsageError "<refusal>: <reason>".
+[[nodiscard]] std::string read_named_file(const std::string& name, const std::string& refusal);
 
 /// A file that is written at the end of a run, by the library's rule for files (files::Place). A file that
 /// cannot be written is reported before the run, so that the run is not lost.

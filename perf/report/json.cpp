@@ -6,53 +6,25 @@
 #include "perf/session/provenance.hpp"
 #include "tutti/version.hpp"
 
-#include <cstdlib>
+#include <algorithm>
+#include <string_view>
 #include <utility>
+
+#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
 
-constexpr const char* recorded_environment[] = {
-    "TUTTI_BACKEND",
-    "TUTTI_TRANSPORT",
-    "TUTTI_VIRTUAL_DEVICES",
-    "TUTTI_VIRTUAL_TOPOLOGY",
-    "TUTTI_VIRTUAL_MEMORY",
-    "TUTTI_VIRTUAL_SEED",
-    "TUTTI_HOST_ID",
-    "TUTTI_NCCL_LIBRARY",
-    "TUTTI_SIGNALS",
-    "TUTTI_ROUNDS",
-    "TUTTI_OPEN_FOREIGN_MEMORY",
-    "TUTTI_LAUNCH_THREADS",
-    "TUTTI_LAUNCH_BLOCKING",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_LAUNCH_BLOCKING",
-    "NCCL_NVLS_ENABLE",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_P2P_DISABLE",
-    "NCCL_P2P_LEVEL",
-    "NCCL_SHM_DISABLE",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_BUFFSIZE",
-    "NCCL_NTHREADS",
-    "NCCL_LAUNCH_MODE",
-    "NCCL_GRAPH_REGISTER",
-    "NCCL_LOCAL_REGISTER",
-    "NCCL_WIN_ENABLE",
-    "NCCL_CUMEM_ENABLE",
-    "NCCL_CTA_POLICY",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-};
-
+/// The variables of the library, of CUDA and of NCCL, without secrets.
 Json environment() {
   Json variables = Json::object();
-  for (const char* name : recorded_environment) {
-    if (const char* value = std::getenv(name)) variables[name] = value;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool is_of_interest =
+        name.starts_with("TUTTI_") || name.starts_with("CUDA_") || name.starts_with("NCCL_");
+    if (is_of_interest && name.find("SECRET") == std::string_view::npos)
+      variables[std::string(name)] = text.substr(std::min(name.size() + 1, text.size()));
   }
   return variables;
 }
@@ -124,15 +96,15 @@ Json settings_of(const Options& options) {
   return {{"operations", std::move(operations)},
           {"transport", name_of(options.collective.transport)},
           {"multiprocessors", or_null(options.collective.multiprocessors)},
-          {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
-          {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
-          {"results", name_of(options.results)},
-          {"over_ranks", name_of(options.timing.over_ranks)},
+          {"determinism", name_in(determinism_names, options.collective.determinism)},
+          {"launch", name_in(launch_names, options.launch)},
+          {"results", name_in(result_names, options.results)},
+          {"over_ranks", name_in(over_ranks_names, options.timing.over_ranks)},
           {"latencies_skipped", options.timing.skipped},
           {"check", options.check},
           {"calls_of_a_launch", options.calls_of_a_launch},
           {"first_element", options.first_element},
-          {"memory", name_of(options.memory)},
+          {"memory", name_in(memory_names, options.memory)},
           {"groups", options.groups}};
 }
 
@@ -234,13 +206,9 @@ std::string to_json(const Options& options, const Results& results,
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, detail));
   for (const Skipped& skipped : results.skipped) {
     document["not_measured"].push_back(
-        {{"case", skipped.what}, {"cause", name_of(skipped.cause)}, {"reason", skipped.reason}});
+        {{"case", skipped.what}, {"cause", name_in(cause_names, skipped.cause)}, {"reason", skipped.reason}});
   }
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string_view name_of(ResultForm form) noexcept {
-  return form == ResultForm::given ? "out" : "new";
 }
 
 Json or_null(const std::string& text) {
@@ -260,8 +228,8 @@ Json row_of(const Row& row, Detail detail) {
                  {"root", row.root},
                  {"dim", row.dim},
                  {"devices", row.device_count},
-                 {"launch", row.launch == LaunchForm::eager ? "eager" : "persistent"},
-                 {"results", name_of(row.results)},
+                 {"launch", name_in(launch_names, row.launch)},
+                 {"results", name_in(result_names, row.results)},
                  {"buffer_sets", row.buffer_sets},
                  {"cycle", row.cycle},
                  {"bus_factor", row.bus_factor},
@@ -271,7 +239,7 @@ Json row_of(const Row& row, Detail detail) {
                  {"out_of_place", measurement_of(row, row.out_of_place, detail)},
                  {"in_place", measurement_of(row, row.in_place, detail)}};
   if (row.partner >= 0) result["destination"] = row.partner;
-  if (row.memory != MemoryChoice::tutti) result["memory"] = name_of(row.memory);
+  if (row.memory != "tutti") result["memory"] = row.memory;
   if (row.leading() && row.leading()->over_tutti) result["time_over_tutti"] = *row.leading()->over_tutti;
   if (!row.peer.empty()) result["fastest"] = row.leading() && row.leading()->is_fastest_peer;
   return result;

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tutti::perf {
@@ -25,10 +24,9 @@ template <class Value>
   return value ? Json(*value) : Json();
 }
 [[nodiscard]] Json or_null(const std::string& text);
-[[nodiscard]] std::string_view name_of(ResultForm form) noexcept;
 
 /// All figures of a run as a JSON document of schema "tutti-perf/2": bytes, microseconds, GB/s (10^9). Of the
-/// environment it has only variables that change how devices and transports behave.
+/// environment it has the variables of the library, of CUDA and of NCCL, other than secrets.
 ///
 /// `date` (UTC, of the start), `commit` and `compiler` of the program, `host`, `cpu` and `system` of the
 /// process that writes, `driver` and `cuda` (the toolkit) of its GPUs; null where unknown or not there.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -27,16 +28,8 @@ class Output {
   mutable bool is_broken_ = false;
 };
 
-/// Shows what is being measured in one line of the standard error stream, if that is a terminal. `clear`
-/// removes the line.
-class Progress {
- public:
-  explicit Progress(bool speaks);
-  void show(const std::string& text) const;
-  void clear() const { show(""); }
-
- private:
-  bool visible_;
-};
+/// Returns the exit status of `work`. If it throws, writes a line to the standard error stream, and returns
+/// the corresponding status.
+[[nodiscard]] int guarded(const Output& output, const std::function<int()>& work);
 
 }  // namespace tutti::perf

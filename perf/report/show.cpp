@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -77,19 +78,16 @@ std::string show_topology(const Options& options, Processes& processes) {
   const std::string mine = to_string(session.topology());
   if (session.job().mode == Mode::single_process) return mine;
   const std::vector<std::string> all = processes.gather(mine);
-  std::string text = format_members(session.job());
-  for (std::size_t first = 0; first < all.size(); ++first) {
-    if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first), all[first]) !=
-        all.begin() + static_cast<std::ptrdiff_t>(first)) {
-      continue;
-    }
-    std::vector<std::size_t> ranks;
-    for (std::size_t rank = first; rank < all.size(); ++rank) {
-      if (all[rank] == all[first]) ranks.push_back(rank);
-    }
-    text += fmt::format("\nseen by {} {}:\n{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
-                        all[first]);
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> seen;  // by which ranks
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto known = std::ranges::find(seen, all[rank], [](const auto& topology) { return topology.first; });
+    if (known == seen.end()) known = seen.insert(seen.end(), {all[rank], {}});
+    known->second.push_back(rank);
   }
+  std::string text = format_members(session.job());
+  for (const auto& [topology, ranks] : seen)
+    text += fmt::format("\nseen by {} {}:\n{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
+                        topology);
   return text + "\nbetween ranks:\n" + session.members().communicator->explain();
 }
 

@@ -5,8 +5,8 @@
 #include "tutti/version.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -26,23 +26,16 @@ std::string commented(std::string_view text) {
   return result;
 }
 
-std::string_view in_words(OverRanks how) noexcept {
-  switch (how) {
-    case OverRanks::rank0:
-      return "on rank 0";
-    case OverRanks::average:
-      return "on average over ranks";
-    case OverRanks::minimum:
-      return "on the fastest rank";
-    case OverRanks::maximum:
-      return "on the slowest rank";
-  }
-  return "";
-}
+constexpr std::pair<OverRanks, std::string_view> over_ranks_in_words[] = {
+    {OverRanks::rank0, "on rank 0"},
+    {OverRanks::average, "on average over ranks"},
+    {OverRanks::minimum, "on the fastest rank"},
+    {OverRanks::maximum, "on the slowest rank"}};
 
 std::string time_in_words(const Options& options, const Job& job) {
   std::string time = "back to back";
-  if (job.mode == Mode::ranks) time += fmt::format(" {}", in_words(options.timing.over_ranks));
+  if (job.mode == Mode::ranks)
+    time += fmt::format(" {}", *found_in(over_ranks_in_words, options.timing.over_ranks));
   return time;
 }
 
@@ -111,28 +104,21 @@ Topology first_of(Topology topology, int count) {
 }
 
 /// A matrix of one figure over sources and destinations.
-std::string format_matrix(const std::vector<const Row*>& rows, int devices, const std::string& title,
+std::string format_matrix(const std::vector<const Row*>& rows, const std::string& title,
                           std::optional<double> (*figure)(const Row&)) {
+  const int devices = rows.front()->device_count;
   std::string text = fmt::format("# {}\n#{:>9}", title, "from\\to");
   for (int target = 0; target < devices; ++target) text += fmt::format(" {:>8}", target);
   for (int source = 0; source < devices; ++source) {
     text += fmt::format("\n{:>10}", source);
     for (int target = 0; target < devices; ++target) {
-      const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row* row) {
-        return row->root == source && row->partner == target;
-      });
+      const auto found = std::ranges::find_if(
+          rows, [&](const Row* row) { return row->root == source && row->partner == target; });
       const std::optional<double> value = found == rows.end() ? std::nullopt : figure(**found);
       text += fmt::format(" {:>8}", value ? format_figure(*value) : "-");
     }
   }
   return text + "\n";
-}
-
-std::optional<double> latency_of(const Row& row) {
-  return row.out_of_place->timing.latency.median;
-}
-std::optional<double> bandwidth_of(const Row& row) {
-  return algorithm_bandwidth(row, *row.out_of_place);
 }
 
 /// Virtual devices of different processes have the same numbers, and are different ones.
@@ -156,25 +142,25 @@ std::string format_members(const Job& job) {
 }
 
 std::string format_header(const Options& options, const Results& results) {
-  std::string text =
-      fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n", tutti::version(),
-                  format_devices(results), name_of(options.collective.transport),
-                  options.launch == LaunchForm::eager ? "eager" : "persistent",
-                  options.results == ResultForm::given ? "" : ", results are new tensors",
-                  time_in_words(options, results.job), options.check ? "on" : "off");
+  std::string text = fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n",
+                                 tutti::version(), format_devices(results),
+                                 name_of(options.collective.transport), name_in(launch_names, options.launch),
+                                 options.results == ResultForm::given ? "" : ", results are new tensors",
+                                 time_in_words(options, results.job), options.check ? "on" : "off");
   text += commented(format_members(results.job) + format_start(results.job));
   if (results.job.groups > 1) {
     text += fmt::format(
         "# {} groups of {} ranks measure at the same time: bus bandwidths are of one, times, over all "
         "of them, those {}\n",
-        results.job.groups, results.job.ranks_of_group(), in_words(options.timing.over_ranks));
+        results.job.groups, results.job.ranks_of_group(),
+        *found_in(over_ranks_in_words, options.timing.over_ranks));
   }
   if (options.calls_of_a_launch > 1)
     text += fmt::format("# a launch is {} calls: times are divided by them\n", options.calls_of_a_launch);
   if (options.first_element > 0)
     text += fmt::format("# tensors begin with element {} of memory that is aligned\n", options.first_element);
   if (options.memory != MemoryChoice::tutti)
-    text += fmt::format("# operands are in {} memory (--memory)\n", name_of(options.memory));
+    text += fmt::format("# operands are in {} memory (--memory)\n", name_in(memory_names, options.memory));
   if (results.job.mode == Mode::ranks) text += "# seen by rank 0:\n";
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!results.peer.empty()) {
@@ -195,51 +181,28 @@ std::string format_choice(const Row& row) {
 }
 
 std::string format_pair_matrices(const std::vector<Row>& rows) {
-  std::set<std::string> peers;
-  std::set<std::size_t> sizes;
-  int devices = 0;
-  for (const Row& row : rows) {
-    peers.insert(row.contender());
-    sizes.insert(row.bytes);
-    devices = row.device_count;
-  }
+  if (rows.empty()) return "";
+  std::map<std::pair<std::string, std::size_t>, std::vector<const Row*>> matrices;
+  for (const Row& row : rows) matrices[{row.contender(), row.bytes}].push_back(&row);
+  const auto [least, most] = std::ranges::minmax(rows, {}, &Row::bytes);
   std::string text;
-  for (const std::string& peer : peers) {
+  for (const auto& [of, pairs] : matrices) {
+    const auto& [peer, bytes] = of;
+    std::uint64_t wrong = 0;
+    for (const Row* const row : pairs) wrong += row->wrong();
+    const bool is_checked = std::ranges::all_of(pairs, &Row::is_checked);
     const std::string who = peer.empty() ? "" : "peer " + peer + ": ";
-    for (const std::size_t bytes : sizes) {
-      std::vector<const Row*> chosen;
-      std::uint64_t wrong = 0;
-      for (const Row& row : rows) {
-        if (row.contender() != peer || row.bytes != bytes) continue;
-        chosen.push_back(&row);
-        wrong += row.wrong();
-      }
-      const bool is_checked = std::ranges::all_of(chosen, [](const Row* row) { return row->is_checked(); });
-      const std::string about = fmt::format("{} {}, {}", format_size(bytes), name_of(rows.front().dtype),
-                                            is_checked ? fmt::format("{} wrong", wrong) : "not checked");
-      if (bytes == *sizes.begin()) {
-        text += format_matrix(chosen, devices, fmt::format("{}latency (us), {}", who, about), latency_of);
-      }
-      if (bytes == *sizes.rbegin()) {
-        text +=
-            format_matrix(chosen, devices, fmt::format("{}bandwidth (GB/s), {}", who, about), bandwidth_of);
-      }
-    }
+    const std::string about = fmt::format("{} {}, {}", format_size(bytes), name_of(rows.front().dtype),
+                                          is_checked ? fmt::format("{} wrong", wrong) : "not checked");
+    if (bytes == least.bytes)
+      text += format_matrix(pairs, fmt::format("{}latency (us), {}", who, about), [](const Row& row) {
+        return std::optional(row.out_of_place->timing.latency.median);
+      });
+    if (bytes == most.bytes)
+      text += format_matrix(pairs, fmt::format("{}bandwidth (GB/s), {}", who, about),
+                            [](const Row& row) { return algorithm_bandwidth(row, *row.out_of_place); });
   }
   return text;
-}
-
-std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance) {
-  std::size_t compared = 0;
-  std::size_t slower = 0;
-  for (const Row& row : rows) {
-    const std::optional<double> change = row.peer.empty() ? row.out_of_place->over_baseline() : std::nullopt;
-    if (!change) continue;
-    ++compared;
-    if (100.0 * (*change - 1.0) > tolerance) ++slower;
-  }
-  return fmt::format("# baseline: {} of {} compared pairs slower by more than {} %\n", slower, compared,
-                     tolerance);
 }
 
 std::string format_skipped(const Skipped& skipped) {
@@ -275,30 +238,6 @@ std::string format_footer(const Results& results) {
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";
 }
 
-std::string progress_in_words(const Options& options, const Operation& operation, const Case& what,
-                              const Position& position, int cycle) {
-  std::string text(operation.name());
-  if (operation.moves_tensors()) {
-    text += fmt::format(" {} {}", name_of(what.dtype),
-                        what.tensors.empty() ? format_size(what.bytes) : options.tensors_name);
-  }
-  if (operation.sums() && options.reductions.size() > 1)
-    text += fmt::format(" {}", name_of_reduction(what.reduce_kind));
-  if (operation.is_copy()) {
-    text += fmt::format(" {} to {}", what.root, what.partner);
-  } else if (operation.has_root() && !options.root) {
-    text += fmt::format(" root {}", what.root);
-  }
-  if (operation.cuts_dimension() && options.dims.size() > 1) text += fmt::format(" dim {}", what.dim);
-  text += fmt::format(", row {} of {}", position.number, position.of);
-  if (options.cycles == 0) {
-    text += fmt::format(", cycle {}", cycle);
-  } else if (options.cycles > 1) {
-    text += fmt::format(", cycle {} of {}", cycle, options.cycles);
-  }
-  return text + " ...";
-}
-
 void TablePrinter::start_operation(const Operation& operation) {
   choice_.clear();
   output_.print(operation.is_copy() ? fmt::format("#\n# {}\n", operation.name())
@@ -306,16 +245,10 @@ void TablePrinter::start_operation(const Operation& operation) {
 }
 
 void TablePrinter::start_cycle(int cycle) {
-  cycle_ = cycle;
   if (options_.cycles != 1) output_.print(fmt::format("#\n# cycle {}\n", cycle));
 }
 
-void TablePrinter::start_row(const Operation& operation, const Case& what, const Position& position) {
-  progress_.show(progress_in_words(options_, operation, what, position, cycle_));
-}
-
 void TablePrinter::finish_row(const Operation& operation, const Row& row) {
-  progress_.clear();
   if (operation.is_copy()) {
     pairs_.push_back(row);
     return;
@@ -330,20 +263,16 @@ void TablePrinter::finish_row(const Operation& operation, const Row& row) {
 }
 
 void TablePrinter::skip_row(const Skipped& skipped) {
-  progress_.clear();
   output_.print(format_skipped(skipped));
 }
 
-void TablePrinter::finish_operation(const Operation&) {
-  progress_.clear();
+void TablePrinter::finish_operation() {
   for (const DType dtype : options_.dtypes) {
     std::vector<Row> rows;
     for (const Row& row : pairs_) {
       if (row.dtype == dtype) rows.push_back(row);
     }
     output_.print(format_pair_matrices(rows));
-    if (!options_.baseline_file.empty() && !rows.empty())
-      output_.print(format_pairs_over_baseline(rows, options_.tolerance));
   }
   pairs_.clear();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "perf/measure/driver.hpp"
 #include "perf/measure/results.hpp"
 #include "perf/report/columns.hpp"
 #include "perf/report/output.hpp"
@@ -24,38 +23,28 @@ namespace tutti::perf {
 /// Formats copies between pairs as a matrix of latencies and one of bandwidths; `rows` are those of one
 /// element type.
 [[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows);
-/// Formats the line below the matrices, if there is a baseline: how many of tutti's pairs are slower than the
-/// baseline by more than `tolerance` per cent. Each size of a pair counts.
-[[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, double tolerance);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
 /// Formats the foot: wrong elements in total, cases left out, average bus bandwidth.
 [[nodiscard]] std::string format_footer(const Results& results);
 
-/// Returns the text that a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of
-/// 48, cycle 2 of 5 ...". It names root and reduction if a run has several.
-[[nodiscard]] std::string progress_in_words(const Options& options, const Operation& operation,
-                                            const Case& what, const Position& position, int cycle);
-
 /// Prints the table row by row.
-class TablePrinter final : public Listener {
+class TablePrinter {
  public:
   /// Makes a printer. The arguments must outlive it.
   TablePrinter(const Options& options, const Output& output, const Columns& columns)
-      : options_(options), output_(output), columns_(columns), progress_(output.speaks()) {}
+      : options_(options), output_(output), columns_(columns) {}
 
-  void start_cycle(int cycle) override;
-  void start_operation(const Operation& operation) override;
-  void start_row(const Operation& operation, const Case& what, const Position& position) override;
-  void finish_row(const Operation& operation, const Row& row) override;
-  void skip_row(const Skipped& skipped) override;
-  void finish_operation(const Operation& operation) override;
+  /// Announces that everything is measured once more; the first cycle is 1.
+  void start_cycle(int cycle);
+  void start_operation(const Operation& operation);
+  void finish_row(const Operation& operation, const Row& row);
+  void skip_row(const Skipped& skipped);
+  void finish_operation();
 
  private:
   const Options& options_;
   const Output& output_;
   const Columns& columns_;
-  Progress progress_;
-  int cycle_ = 1;
   std::string choice_;  ///< what carried the last row of tutti's
   std::vector<Row> pairs_;
 };

@@ -12,6 +12,7 @@
 #include <tutti_commit.hpp>  // made by the build
 
 #include <dlfcn.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/utsname.h>
@@ -85,12 +86,8 @@ std::string loaded_nccl() {
 }  // namespace
 
 std::string utc_text(std::chrono::system_clock::time_point time, const char* format) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  std::array<char, 32> text{};
-  const std::size_t length = std::strftime(text.data(), text.size(), format, &parts);
-  return {text.data(), length};
+  const std::tm parts = fmt::gmtime(std::chrono::system_clock::to_time_t(time));
+  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), parts);
 }
 
 std::string host_name() {

@@ -22,7 +22,7 @@ struct Provenance {
   std::string nccl_library;  ///< the file that NCCL has been loaded from
 };
 
-/// Formats a UTC time as strftime does, in at most 31 characters.
+/// Formats a UTC time as strftime does.
 [[nodiscard]] std::string utc_text(std::chrono::system_clock::time_point time, const char* format);
 
 /// Returns the name of this machine; empty if it has none.

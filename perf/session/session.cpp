@@ -7,11 +7,11 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <sstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -124,24 +124,17 @@ void Session::choose_devices(const Options& options) {
 }
 
 void Session::gather_members() {
-  std::string mine;
+  using Told = std::tuple<std::string, int, int, std::string, std::string>;
+  std::vector<Told> mine;
   for (const Device device : members_.local) {
     const DeviceProperties& properties = topology_.devices[static_cast<std::size_t>(device.index())];
-    mine += fmt::format("{}\n{}\n{}\n{}\n{}\n", host_name(), getpid(), device.index(), properties.name,
-                        properties.pci_bus_id);
+    mine.emplace_back(host_name(), getpid(), device.index(), properties.name, properties.pci_bus_id);
   }
-  const std::vector<std::string> all = processes_.gather(mine);
-  for (int rank = 0; rank < processes_.size(); ++rank) {
-    std::istringstream lines(all[static_cast<std::size_t>(rank)]);
-    MemberDevice member;
-    member.rank = rank;
-    for (std::string process, index; std::getline(lines, member.host) && std::getline(lines, process) &&
-                                     std::getline(lines, index) && std::getline(lines, member.name) &&
-                                     std::getline(lines, member.pci_bus_id);) {
-      member.process = std::stoi(process);
-      member.device = std::stoi(index);
-      job_.members.push_back(member);
-    }
+  const std::vector<std::string> all = processes_.gather(nlohmann::json(mine).dump());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const auto& [host, process, device, name, bus] :
+         nlohmann::json::parse(all[rank]).get<std::vector<Told>>())
+      job_.members.push_back({static_cast<int>(rank), host, process, device, name, bus});
   }
 }
 
@@ -181,9 +174,10 @@ void Session::join_ranks() {
   for (const Device device : members_.local) numbers.push_back(ones({1}, {.device = device}));
   members_.communicator->all_reduce_add(numbers, numbers);
   synchronize();
-  std::array times{before, joined - before, processes_.milliseconds_since_start()};
-  processes_.maximum(times);
-  job_.start_up = StartUp{.devices = times[0], .communicator = times[1], .first_collective = times[2]};
+  const double complete = processes_.milliseconds_since_start();
+  job_.start_up = StartUp{.devices = processes_.largest(before),
+                          .communicator = processes_.largest(joined - before),
+                          .first_collective = processes_.largest(complete)};
 }
 
 void Session::synchronize() const {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "perf/operations/block_memory.hpp"
 #include "perf/operations/case.hpp"
 #include "perf/options/options.hpp"
 #include "perf/processes/processes.hpp"
 #include "perf/session/device_watch.hpp"
 #include "perf/session/job.hpp"
-#include "perf/session/operand_arena.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/topology.hpp"

@@ -62,17 +62,10 @@ int fitting(double budget, double microseconds_each, int least, int most) {
 }
 
 double combined(const std::vector<double>& times, OverRanks how) {
-  switch (how) {
-    case OverRanks::rank0:
-      break;
-    case OverRanks::average:
-      return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-    case OverRanks::minimum:
-      return std::ranges::min(times);
-    case OverRanks::maximum:
-      return std::ranges::max(times);
-  }
-  return times.front();
+  if (how == OverRanks::maximum) return std::ranges::max(times);
+  if (how == OverRanks::minimum) return std::ranges::min(times);
+  if (how == OverRanks::rank0) return times.front();
+  return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
 }
 
 }  // namespace
@@ -99,20 +92,6 @@ Summary summarize(std::vector<double> samples) {
           .maximum = samples.back(),
           .mean = mean,
           .variation = variation};
-}
-
-std::string_view name_of(OverRanks how) noexcept {
-  switch (how) {
-    case OverRanks::rank0:
-      return "rank0";
-    case OverRanks::average:
-      return "average";
-    case OverRanks::minimum:
-      return "min";
-    case OverRanks::maximum:
-      return "max";
-  }
-  return "unknown";
 }
 
 std::vector<double> combine(const std::vector<std::vector<double>>& by_rank, OverRanks how) {

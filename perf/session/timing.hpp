@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "perf/operations/found_in.hpp"
 #include "perf/processes/processes.hpp"
 
 #include <cstddef>
@@ -8,7 +9,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 /// Measures times, and combines those that ranks take for the same operation.
@@ -31,11 +31,13 @@ struct Summary {
 /// Summarises samples; all members are zero if there are none.
 [[nodiscard]] Summary summarize(std::vector<double> samples);
 
-/// The way in which ranks' times are combined, in the order of nccl-tests' numbers.
+/// The way in which ranks' times are combined.
 enum class OverRanks : std::uint8_t { rank0, average, minimum, maximum };
-
-/// Returns the name in options and files.
-[[nodiscard]] std::string_view name_of(OverRanks how) noexcept;
+/// Names in options and files; and nccl-tests' numbers.
+inline constexpr Named<OverRanks> over_ranks_names[] = {
+    {"max", OverRanks::maximum}, {"min", OverRanks::minimum}, {"average", OverRanks::average},
+    {"rank0", OverRanks::rank0}, {"3", OverRanks::maximum},   {"2", OverRanks::minimum},
+    {"1", OverRanks::average},   {"0", OverRanks::rank0}};
 
 /// One number of each column of `by_rank`, whose rows are equally long.
 [[nodiscard]] std::vector<double> combine(const std::vector<std::vector<double>>& by_rank, OverRanks how);

@@ -56,14 +56,9 @@ class Run:
     def faults(self):
         """What keeps its figures from being taken for good."""
         summary = self.document.get("summary", {})
-        found = []
-        if summary.get("wrong"):
-            found.append(f"{summary['wrong']} wrong elements")
-        if summary.get("interrupted"):
-            found.append("interrupted")
-        if summary.get("failure"):
-            found.append(f"failed: {summary['failure']}")
-        return found
+        found = [f"{summary['wrong']} wrong elements"] if summary.get("wrong") else []
+        found += ["interrupted"] if summary.get("interrupted") else []
+        return found + ([f"failed: {summary['failure']}"] if summary.get("failure") else [])
 
 
 def read(path):

@@ -14,27 +14,21 @@ BEHIND = 1.03  # what is slower than a peer by more than this is said
 
 def provenance(run):
     """Where the figures come from, in one paragraph."""
-    facts = run.facts
-    parts = [f"`{run.file}`" + (f" ({run.table})" if run.table else "")]
-    if run.repetitions > 1:
-        parts.append(f"medians of {run.repetitions} runs")
-    parts += [facts[name] for name in ("date",) if facts.get(name)]
-    commit = facts.get("commit", "unknown")
-    parts.append(f"commit {commit}, tutti {run.document.get('version') or 'of that commit'}")
-    for name, title in (("driver", "driver"), ("cuda", "CUDA")):
-        if facts.get(name):
-            parts.append(f"{title} {facts[name]}")
-    if run.document.get("backend") == "cuda" and run.document.get("nccl"):
-        parts.append(f"NCCL {run.document['nccl']}")
-    if run.document.get("peer") and not str(run.document["peer"]).startswith("NCCL"):
-        parts.append(str(run.document["peer"]))
-    parts += [facts[name] for name in ("cpu", "processor", "system") if facts.get(name)]
-    wrong = run.document.get("summary", {}).get("wrong")
-    if run.faults:
-        parts.append(f"**{'; '.join(run.faults)}**")
-    elif wrong == 0:
-        parts.append("every element checked, none wrong")
-    return "; ".join(parts) + f". Command: `{' '.join(without_files(run.document.get('command_line', [])))}`"
+    facts, document = run.facts, run.document
+    peer = str(document.get("peer") or "")
+    wrong = document.get("summary", {}).get("wrong")
+    parts = [
+        f"`{run.file}`" + (f" ({run.table})" if run.table else ""),
+        run.repetitions > 1 and f"medians of {run.repetitions} runs",
+        facts.get("date"),
+        f"commit {facts.get('commit', 'unknown')}, tutti {document.get('version') or 'of that commit'}",
+        *(f"{title} {facts[name]}" for name, title in (("driver", "driver"), ("cuda", "CUDA")) if facts.get(name)),
+        document.get("backend") == "cuda" and document.get("nccl") and f"NCCL {document['nccl']}",
+        not peer.startswith("NCCL") and peer,
+        *(facts.get(name) for name in ("cpu", "processor", "system")),
+        f"**{'; '.join(run.faults)}**" if run.faults else wrong == 0 and "every element checked, none wrong",
+    ]
+    return "; ".join(filter(None, parts)) + f". Command: `{' '.join(without_files(document.get('command_line', [])))}`"
 
 
 def behind(operations, form):

@@ -2,8 +2,9 @@
 #include "perf/measure/driver.hpp"
 
 #include "perf/options/cases.hpp"
-#include "perf/processes/exit_status.hpp"
+#include "perf/report/table.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
@@ -103,7 +104,7 @@ class ManyModes final : public Peer {
   }
   [[nodiscard]] std::vector<PeerMode> modes() const override {
     return {{"late", "sleeps", ""},
-            {"elsewhere", "in its own memory", ""},
+            {"elsewhere", "in its own memory", "", "its own"},
             {"idle", "does nothing", ""},
             {"absent", "", "there is no such mode"},
             {"unknown", "", unknown_}};
@@ -130,10 +131,6 @@ class ManyModes final : public Peer {
     what.members = session_.members_of(operation);
     operation.run(call, what);
   }
-  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
-                                             const std::vector<const Call*>&) override {
-    return [] { FAIL() << "calls are plain"; };
-  }
 
   [[nodiscard]] int trims() const { return trims_; }
   [[nodiscard]] std::size_t last_set() const { return memory_.set(); }
@@ -146,16 +143,6 @@ class ManyModes final : public Peer {
   int trims_ = 0;
 };
 
-class Quiet final : public Listener {
- public:
-  void start_cycle(int) override {}
-  void start_operation(const Operation&) override {}
-  void start_row(const Operation&, const Case&, const Position&) override {}
-  void finish_row(const Operation&, const Row&) override {}
-  void skip_row(const Skipped&) override {}
-  void finish_operation(const Operation&) override {}
-};
-
 Options options_of(std::vector<const char*> words) {
   words.insert(words.begin(), "tutti-perf");
   return parse_options(static_cast<int>(words.size()), words.data(), Mode::single_process);
@@ -165,8 +152,10 @@ Options options_of(std::vector<const char*> words) {
 template <class Other>
 struct RunBeside {
   explicit RunBeside(const std::vector<const char*>& words) : options(options_of(words)) {
-    Quiet quiet;
-    run_measurements(options, session, &peer, results, quiet);
+    const Output quiet(false);
+    const Columns columns(options, true);
+    TablePrinter printer(options, quiet, columns);
+    run_measurements(options, session, &peer, results, printer);
   }
 
   Options options;
@@ -207,6 +196,8 @@ TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElemen
   EXPECT_EQ(results.who_is_wrong(), "other idle 6144");
   EXPECT_EQ(status_of(results), peer_is_wrong);
   EXPECT_NE(results.rows[2].algorithm.find("in its own memory"), std::string::npos);
+  EXPECT_EQ(results.rows[2].memory, "its own");
+  for (const std::size_t row : {0U, 1U, 3U}) EXPECT_EQ(results.rows[row].memory, "tutti");
   EXPECT_EQ(run.peer.last_set(), 1U);
   EXPECT_GE(run.peer.trims(), 2);
 
@@ -233,10 +224,6 @@ class Foreseeing final : public Peer {
     foreseen_.push_back(sets * bytes_of_set);
   }
   void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "it is refused"; }
-  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
-                                             const std::vector<const Call*>&) override {
-    return [] { FAIL() << "it is refused"; };
-  }
 
   [[nodiscard]] const std::vector<std::size_t>& foreseen() const { return foreseen_; }
 
@@ -251,7 +238,7 @@ TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
   EXPECT_EQ(run.results.rows.size(), 2U);
 }
 
-/// Does what tutti does, and notes how many calls it was asked to record at once.
+/// Does what tutti does, and notes how many calls are captured.
 class Recording final : public Peer {
  public:
   explicit Recording(const Session& session) : session_(session) {}
@@ -259,38 +246,34 @@ class Recording final : public Peer {
   [[nodiscard]] std::string_view name() const override { return "other"; }
   [[nodiscard]] std::string name_and_version() const override { return "Other 1.0"; }
   [[nodiscard]] std::string refusal(const Operation&, const Call&) const override { return ""; }
-  void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "calls are recorded"; }
-  [[nodiscard]] std::function<void()> record(std::size_t, const Operation& operation,
-                                             const std::vector<const Call*>& calls) override {
-    recorded_.push_back(calls.size());
-    return [this, &operation, calls] {
-      Case what;
-      what.members = session_.members_of(operation);
-      for (const Call* const call : calls) operation.run(*call, what);
-    };
+  void enqueue(std::size_t, const Operation& operation, const Call& call) override {
+    EXPECT_TRUE(is_current_stream_capturing()) << "calls are replayed";
+    ++recorded_;
+    Case what;
+    what.members = session_.members_of(operation);
+    operation.run(call, what);
   }
 
-  [[nodiscard]] const std::vector<std::size_t>& recorded() const { return recorded_; }
+  [[nodiscard]] std::size_t recorded() const { return recorded_; }
 
  private:
   const Session& session_;
-  std::vector<std::size_t> recorded_;
+  std::size_t recorded_ = 0;
 };
 
 TEST(PerfDriver, APeersPersistentCallsAreLaunchedAsManyAtATimeAsTuttis) {
-  const std::vector<std::vector<const char*>> forms{{"broadcast", "--persistent", "-n", "2"},
+  const std::vector<std::vector<const char*>> forms{{"broadcast", "--persistent", "-n", "2", "-g", "1"},
                                                     {"all_reduce", "--persistent", "-n", "2"},
                                                     {"all_reduce", "-G", "2"}};
   for (const std::vector<const char*>& form : forms) {
-    std::vector<const char*> words = form;
-    words.insert(words.end(),
-                 {"--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-w", "0", "--repetitions", "1"});
+    std::vector<const char*> words{"--backend", "host",          "-g", "2", "-b", "4K", "-e", "4K", "-w",
+                                   "0",         "--repetitions", "1"};
+    words.insert(words.end(), form.begin(), form.end());
     const RunBeside<Recording> run(words);
     const Results& results = run.results;
     const bool is_replayed = run.options.replays;
     // Out of place and in place.
-    EXPECT_EQ(run.peer.recorded(), is_replayed ? (std::vector<std::size_t>{20, 1, 20, 1})
-                                               : (std::vector<std::size_t>{1, 1, 1, 1}));
+    EXPECT_EQ(run.peer.recorded(), is_replayed ? 2U * (20U + 1U) : 2U * 2U);
     ASSERT_EQ(results.rows.size(), 2U);
     for (const Row& row : results.rows) EXPECT_EQ(row.wrong(), 0U) << row.algorithm;
     EXPECT_EQ(results.rows[0].out_of_place->timing.iterations,
@@ -318,10 +301,6 @@ class Failing final : public Peer {
   [[nodiscard]] std::string refusal(const Operation&, const Call&) const override { return ""; }
   void enqueue(std::size_t, const Operation&, const Call&) override {
     throw Error(ErrorCode::transport_failure, "a cable is loose", 7);
-  }
-  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
-                                             const std::vector<const Call*>&) override {
-    return [] { FAIL() << "calls are plain"; };
   }
 };
 

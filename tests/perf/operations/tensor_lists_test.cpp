@@ -23,6 +23,11 @@ std::int64_t elements_of(const std::vector<TensorSpec>& tensors) {
   return total;
 }
 
+std::vector<TensorSpec> parsed_list(const std::string& text) {
+  constexpr DType dtype = DType::float32;
+  return parse_tensors(text, std::span(&dtype, 1)).front();
+}
+
 TEST(PerfTensorLists, ResNet50HasItsParametersAndRunningStatistics) {
   const std::vector<TensorSpec> tensors = resnet50_tensors();
   EXPECT_EQ(tensors.size(), 267U);
@@ -55,15 +60,13 @@ TEST(PerfTensorLists, CountsElementsOfEveryTypeInBytesGiven) {
 }
 
 TEST(PerfTensorLists, RepeatsOneSizeInBytes) {
-  const std::vector<TensorSpec> tensors = parse_tensors("1000x1K", DType::float32);
+  const std::vector<TensorSpec> tensors = parsed_list("1000x1K");
   EXPECT_EQ(tensors.size(), 1000U);
   EXPECT_EQ(tensors[999].sizes, (std::vector<std::int64_t>{256}));
-  EXPECT_NE(usage_error_of([] { static_cast<void>(parse_tensors("3x6", DType::float32)); }).find("float32"),
+  EXPECT_NE(usage_error_of([] { static_cast<void>(parsed_list("3x6")); }).find("float32"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { static_cast<void>(parsed_list("0x8")); }).find("0 tensors"),
             std::string::npos);
-  EXPECT_NE(usage_error_of([] { static_cast<void>(parse_tensors("0x8", DType::float32)); }).find("0 tensors"),
-            std::string::npos);
-  EXPECT_NE(usage_error_of([] { static_cast<void>(parse_tensors("3x8Q", DType::float32)); }).find("8Q"),
-            std::string::npos);
+  EXPECT_NE(usage_error_of([] { static_cast<void>(parsed_list("3x8Q")); }).find("8Q"), std::string::npos);
 }
 
 TEST(PerfTensorLists, ReadsShapesTypesAndComments) {
@@ -126,19 +129,16 @@ TEST(PerfTensorLists, RefusesFilesWithoutTensorsAndWithoutExistence) {
   EXPECT_NE(
       usage_error_of([] { static_cast<void>(parse_tensor_lines("# nothing\n", "f")); }).find("no tensor"),
       std::string::npos);
-  EXPECT_NE(usage_error_of([] {
-              static_cast<void>(parse_tensors("/no/such/file", DType::float32));
-            }).find("/no/such/file"),
+  EXPECT_NE(usage_error_of([] { static_cast<void>(parsed_list("/no/such/file")); }).find("/no/such/file"),
             std::string::npos);
 }
 
 TEST(PerfTensorLists, RefusesFilesWithoutAnEnd) {
   const test::OddFiles files;
   for (const std::string& name : {files.pipe, files.large}) {
-    const std::string refusal =
-        usage_error_of([&] { static_cast<void>(parse_tensors(name, DType::float32)); });
+    const std::string refusal = usage_error_of([&] { static_cast<void>(parsed_list(name)); });
     EXPECT_NE(refusal.find("'" + name + "' is neither"), std::string::npos) << refusal;
-    EXPECT_NE(refusal.find(name == files.pipe ? "(it is no regular file)" : "(it has more than"),
+    EXPECT_NE(refusal.find(name == files.pipe ? ": it is no regular file" : ": it has more than"),
               std::string::npos)
         << refusal;
   }
@@ -147,7 +147,7 @@ TEST(PerfTensorLists, RefusesFilesWithoutAnEnd) {
 TEST(PerfTensorLists, ReadsAFile) {
   const std::string name = testing::TempDir() + "tutti_tensor_list";
   std::ofstream(name) << "2x3\n";
-  EXPECT_EQ(parse_tensors(name, DType::float32), (std::vector<TensorSpec>{{{2, 3}, std::nullopt}}));
+  EXPECT_EQ(parsed_list(name), (std::vector<TensorSpec>{{{2, 3}, std::nullopt}}));
   std::remove(name.c_str());
 }
 

@@ -10,13 +10,13 @@
 namespace tutti::perf {
 namespace {
 
-TEST(PerfHelpText, IsBrokenBetweenWordsAndColumnsGoOnBelowTheirLast) {
-  const std::string ten_words = "one two three four five six seven eight nine ten ";
-  EXPECT_EQ(wrapped(ten_words + "\n" + ten_words + "\n\nend"),
-            ten_words + "one two three four five six\nseven eight nine ten\n\nend");
-  EXPECT_EQ(wrapped("head:\n  -a  " + ten_words + ten_words + "\nfoot"),
-            "head:\n  -a  " + ten_words + "one two three four five\n      six seven eight nine ten\nfoot");
-  EXPECT_EQ(wrapped(""), "");
+TEST(PerfHelpText, IsBrokenBetweenWordsAndGoesOnBelowWhereItBegan) {
+  const std::string ten_words = "one two three four five six seven eight nine ten";
+  EXPECT_EQ(wrapped(ten_words + " \n" + ten_words, 0),
+            ten_words + " one two three four five six\nseven eight nine ten");
+  EXPECT_EQ(wrapped(ten_words + " " + ten_words, 6),
+            ten_words + " one two three four five\n      six seven eight nine ten");
+  EXPECT_EQ(wrapped("", 6), "");
 }
 
 TEST(PerfHelpText, KeepsToTheWidthOfATerminal) {

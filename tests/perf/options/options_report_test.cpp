@@ -24,7 +24,7 @@ TEST(PerfReportOptions, TimesOfRanksAreTheSlowestOnesUnlessAnotherIsAskedFor) {
   EXPECT_EQ(usage_error_of([] {
               parsed({"all", "-a", "4"});
             }),
-            "-a: '4' is not valid: expected max, min, average or rank0 (or 3, 2, 1, 0)");
+            "-a: '4' is not valid: expected max, min, average, rank0, 3, 2, 1 or 0");
 }
 
 TEST(PerfReportOptions, TheFirstLatenciesMayBeLeftOutButNotAll) {

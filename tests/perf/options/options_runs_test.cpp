@@ -24,7 +24,7 @@ TEST(PerfOptionsRuns, AreOneCycleOfSingleCallsOnAlignedMemoryUnlessSaidOtherwise
 TEST(PerfOptionsRuns, ChooseTheMemoryOfOperands) {
   for (const MemoryChoice choice :
        {MemoryChoice::tutti, MemoryChoice::cuda, MemoryChoice::registered, MemoryChoice::expandable}) {
-    const std::string name(name_of(choice));
+    const std::string name(name_in(memory_names, choice));
     EXPECT_EQ(parsed({"broadcast", "--memory", name.c_str()}).memory, choice);
   }
 }

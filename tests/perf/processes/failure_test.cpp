@@ -9,7 +9,7 @@ namespace tutti::perf {
 namespace {
 
 Failure error(ErrorCode code, const std::string& message) {
-  return {Failure::Kind::error, code, message};
+  return {run_failed, code, message};
 }
 
 TEST(PerfFailure, SurvivesBeingTold) {
@@ -47,10 +47,10 @@ TEST(PerfFailure, CausesComeBeforeWhatTheyLedTo) {
   const Failure aborted = error(ErrorCode::aborted, "rank 2 gave up");
   const Failure cause = error(ErrorCode::device_failure, "broken");
   EXPECT_EQ(first_cause({aborted, aborted, cause, cause}).message, "rank 2: broken");
-  const Failure interrupted{Failure::Kind::interrupted, ErrorCode::internal, "interrupted"};
-  const Failure late{Failure::Kind::timed_out, ErrorCode::internal, "-T: too long"};
-  EXPECT_EQ(first_cause({aborted, cause, late}).kind, Failure::Kind::timed_out);
-  EXPECT_EQ(first_cause({aborted, late, interrupted}).kind, Failure::Kind::interrupted);
+  const Failure interrupted{was_interrupted, {}, "interrupted"};
+  const Failure late{timed_out, {}, "-T: too long"};
+  EXPECT_EQ(first_cause({aborted, cause, late}).status, timed_out);
+  EXPECT_EQ(first_cause({aborted, late, interrupted}).status, was_interrupted);
 }
 
 }  // namespace

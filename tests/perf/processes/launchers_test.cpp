@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/bootstrap/tcp/local_rendezvous.hpp"
-#include "perf/processes/exit_status.hpp"
+#include "perf/processes/failure.hpp"
 #include "perf/program/program.hpp"
 
 #include <cstdlib>

@@ -100,7 +100,7 @@ TEST(PerfCommandLine, EveryOperationIsRightOnVirtualDevices) {
   const Outcome outcome = run({"all", "-b", "0", "-e", "30000", "-i", "10000", "--dim", "all", "-n", "2",
                                "--repetitions", "1", "--devices", "4", "-J", json});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_EQ(outcome.error, "");  // no progress where there is no terminal
+  EXPECT_EQ(outcome.error, "");
   EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));
   EXPECT_EQ(document["schema"], "tutti-perf/2");

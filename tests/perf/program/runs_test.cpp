@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/processes/exit_status.hpp"
+#include "perf/processes/failure.hpp"
 #include "perf/program/program.hpp"
 
 #include <cstdlib>

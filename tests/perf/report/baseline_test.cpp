@@ -2,7 +2,6 @@
 #include "perf/report/baseline.hpp"
 
 #include "perf/options/usage_errors.hpp"
-#include "perf/processes/exit_status.hpp"
 #include "perf/program/program.hpp"
 #include "perf/report/columns.hpp"
 #include "perf/report/json.hpp"
@@ -76,7 +75,7 @@ TEST(PerfBaseline, EachTimeHasItsChangeAndTheSlowerOnesAreTold) {
 
 TEST(PerfBaseline, OtherMemoryIsNotCompared) {
   Row registered = two_placements(100.0, 50.0);
-  registered.memory = MemoryChoice::registered;
+  registered.memory = "registered";
   const Row plain = two_placements(100.0, 50.0);
   for (const auto& [before, now] : {std::pair{registered, plain}, std::pair{plain, registered}}) {
     const BaselineVerdict verdict = compare_with_baseline(compared(results_of({before}), results_of({now})));

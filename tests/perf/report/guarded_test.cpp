@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/processes/exit_status.hpp"
 #include "perf/processes/failure.hpp"
 #include "perf/processes/interrupt.hpp"
+#include "perf/report/output.hpp"
 #include "tutti/error.hpp"
 
 #include <gtest/gtest.h>

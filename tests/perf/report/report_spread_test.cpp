@@ -93,7 +93,7 @@ TEST(PerfSpread, TheHeadSaysWhatBecomesOfTheTimesOfRanks) {
     options.timing.over_ranks = how;
     EXPECT_NE(format_header(options, results_of_ranks()).find(words), std::string::npos) << words;
     const auto document = nlohmann::json::parse(to_json(options, results_of_ranks(), {}));
-    EXPECT_EQ(document["settings"]["over_ranks"], std::string(name_of(how)));
+    EXPECT_EQ(document["settings"]["over_ranks"], name_in(over_ranks_names, how));
   }
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/processes/exit_status.hpp"
 #include "perf/report/columns.hpp"
 #include "perf/report/json.hpp"
 #include "perf/report/reported_rows.hpp"
@@ -272,16 +271,6 @@ TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {
   EXPECT_EQ(numbers[1], (std::vector<std::string>{"1", "40.00", "-"}));
   EXPECT_EQ(numbers[2], (std::vector<std::string>{"0", "-", "800.0"}));  // bandwidth
   EXPECT_EQ(numbers[3], (std::vector<std::string>{"1", "400.0", "-"}));
-}
-
-TEST(PerfTable, BelowMatricesTheSlowerPairsAreCounted) {
-  std::vector<Row> rows(4, scatter_row());
-  rows[0].out_of_place->baseline_microseconds = 100.0;
-  rows[1].out_of_place->baseline_microseconds = 50.0;
-  rows[2].out_of_place->baseline_microseconds = 50.0;
-  rows[2].peer = "nccl";
-  EXPECT_EQ(format_pairs_over_baseline(rows, 3.0),
-            "# baseline: 1 of 2 compared pairs slower by more than 3 %\n");
 }
 
 }  // namespace

@@ -100,9 +100,6 @@ class WithASlowerRank final : public Processes {
   [[nodiscard]] int size() const override { return 2; }
   [[nodiscard]] bool are_ranks() const override { return true; }
   void barrier() override { ++barriers_; }
-  void maximum(std::span<double> values) override { std::ranges::fill(values, other_); }
-  [[nodiscard]] std::uint64_t sum(std::uint64_t value) override { return value; }
-  void broadcast(std::span<std::byte>) override {}
   /// Of numbers.
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override {
     std::string others = mine;

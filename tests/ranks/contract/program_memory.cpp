@@ -6,12 +6,11 @@
 #include "tutti/device.hpp"
 #include "tutti/pluggable_allocator.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -58,10 +57,8 @@ void use_program_memory() {
   static const char* const name = std::getenv("TUTTI_TEST_MEMORY");
   static Blocks* blocks = nullptr;  // for as long as the process runs
   if (name == nullptr || blocks != nullptr) return;
-  constexpr std::array choices{MemoryChoice::cuda, MemoryChoice::registered, MemoryChoice::expandable};
-  const auto* const choice =
-      std::ranges::find(choices, std::string_view(name), [](MemoryChoice one) { return perf::name_of(one); });
-  ASSERT_NE(choice, choices.end()) << name;
+  const std::optional<MemoryChoice> choice = perf::found_in(perf::memory_names, std::string_view(name));
+  ASSERT_TRUE(choice && choice != MemoryChoice::tutti) << name;
   blocks = new Blocks(*choice);
   change_current_allocator(CUDAPluggableAllocator(
       [](std::size_t bytes, int device, void* stream) { return blocks->take(bytes, device, stream); },
