@@ -64,8 +64,7 @@ unless --tensors is given.
 
 Letters, long names and meanings of options are those of nccl-tests, where it
 has them; its names of operations (also AllReduce, all_reduce_perf) and of
-element types are known. Of an option given several times the last counts.
-)";
+element types are known. Of an option given several times the last counts.)";
 
 constexpr const char* footer = R"(
 Times are per operation. `time` is back to back: a batch is enqueued, waited for
