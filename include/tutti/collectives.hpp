@@ -228,7 +228,8 @@ struct PlanSummary {
   std::string algorithm;  ///< for instance "root push", "split and fan out", "copy engines"
 };
 /// Returns the plan of the last eager collective of one process that the calling thread launched; empty
-/// strings before the first. Persistent forms and communicators have their own.
+/// strings before the first. Its algorithm ends with "through stand-ins" if operands were copied because
+/// other devices have no access to their memory. Persistent forms and communicators have their own.
 [[nodiscard]] TUTTI_EXPORT PlanSummary last_plan();
 
 /// Describes a call by shapes alone, of one process or of a `Communicator`.

@@ -56,8 +56,8 @@ class TUTTI_EXPORT MemoryRegistration {
 /// `expandable_segments` do, in any number of pieces) or from a pool (`cudaMallocFromPoolAsync`) that was
 /// made for descriptors (`cudaMemHandleTypePosixFileDescriptor`): until the registration ends, collectives of
 /// one process and communicators use the memory in place, as they do tutti's own. Without it, a communicator
-/// copies large operands of other origin before the call and after it. Tensors over the memory are made by
-/// `from_blob`.
+/// copies large operands of other origin before the call and after it, and calls of one process those that
+/// other devices have no access to. Tensors over the memory are made by `from_blob`.
 ///
 /// A registration is a matter of this process alone: it is neither collective nor of one communicator, other
 /// ranks need not register theirs, and calls may mix. Other processes open the allocation around `pointer`,
