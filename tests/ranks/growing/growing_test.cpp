@@ -378,6 +378,14 @@ TEST(Growing, LeavesNothingBehind) {
     const std::size_t memory = free_memory(0);
     for (int round = 0; round < rounds; ++round) lose_and_replace(round);
     transport::team::synchronize(exchange);
+    if (exchange.rank() == 0) {
+      const auto more = [](std::size_t now, std::size_t before) {
+        return static_cast<long long>(now) - static_cast<long long>(before);
+      };
+      std::printf("%d losses: %+lld descriptors, %+lld mappings, %+lld threads, %+lld bytes of the heap\n",
+                  rounds, more(open_descriptors(), descriptors), more(shared_mappings(), mappings),
+                  more(threads(), threads_before), more(heap_bytes(), heap));
+    }
     // What the last communicators have left may not have been closed yet by the other rank.
     constexpr std::size_t late = 6;
     EXPECT_LE(open_descriptors(), descriptors + late);
