@@ -24,11 +24,15 @@ struct Joining {
   Need need = Need::none;
   Purpose purpose = Purpose::make;
   std::shared_ptr<Clique> parent{};  ///< of a rank of a communicator that grows: that one
+  bool is_split = false;             ///< becomes part of a communicator that is split
 
   /// Returns the interface's function by which the rank joins.
   [[nodiscard]] const char* function() const noexcept {
+    if (is_split) return "ncclCommSplit";
     return purpose == Purpose::make ? "ncclCommInitRank" : "ncclCommGrow";
   }
+  /// Returns whether the others of its meeting come at the same time, and wait in vain if it does not.
+  [[nodiscard]] bool is_awaited() const noexcept { return is_split || parent != nullptr; }
   /// Says that there is no communicator.
   void give_up() const noexcept { *result = nullptr; }
 };

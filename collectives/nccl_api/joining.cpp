@@ -168,6 +168,36 @@ std::vector<int> ranks_of_color(std::span<const Wish> wishes, int color) {
   return ranks;
 }
 
+/// Announces a meeting for each color of which a local rank is the first. Sets `failure`, and leaves the
+/// addresses without their mark, if that is impossible.
+std::vector<MeetingAddress> announced_parts(std::span<const Splitting> splittings,
+                                            std::span<const Wish> wishes, std::exception_ptr& failure) {
+  std::vector<MeetingAddress> own(splittings.size());
+  try {
+    for (std::size_t i = 0; i < splittings.size(); ++i) {
+      const bool leads = splittings[i].color >= 0 &&
+                         ranks_of_color(wishes, splittings[i].color).front() == splittings[i].comm->rank;
+      if (leads) own[i] = MeetingHost::get().announce();
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  return own;
+}
+
+/// Calls the meetings of the other parts off, and throws why one has none: its first rank, `missing`, cannot
+/// hold it, for the reason `failure` if that is a local one.
+[[noreturn]] void give_up_parts(std::span<const Joining> joinings, int missing,
+                                const std::exception_ptr& failure) {
+  for (const Joining& joining : joinings) {
+    if (joining.address.mark == meeting_mark) call_off(joining.address);
+  }
+  if (failure) std::rethrow_exception(failure);
+  throw Refusal{
+      ncclRemoteError,
+      fmt::format("ncclCommSplit: rank {} cannot hold the meeting of the ranks of its color", missing)};
+}
+
 /// Splits a communicator, some ranks of which are of one process: those of a color meet anew. `splittings`
 /// are those of all local ranks, in order.
 void split_ranks(std::span<const Splitting> splittings) {
@@ -177,25 +207,26 @@ void split_ranks(std::span<const Splitting> splittings) {
   for (const Splitting& splitting : splittings)
     mine.push_back({.color = splitting.color, .key = splitting.key});
   const std::vector<Wish> wishes = gather_values<Wish>(communicator, mine);
-  std::vector<MeetingAddress> own(splittings.size());
-  for (std::size_t i = 0; i < splittings.size(); ++i) {
-    const bool leads = splittings[i].color >= 0 &&
-                       ranks_of_color(wishes, splittings[i].color).front() == splittings[i].comm->rank;
-    if (leads) own[i] = MeetingHost::get().announce();
-  }
+  std::exception_ptr failure;
+  const std::vector<MeetingAddress> own = announced_parts(splittings, wishes, failure);
   const std::vector<MeetingAddress> addresses = gather_values<MeetingAddress>(communicator, own);
   std::vector<Joining> joinings;
+  std::optional<int> missing;
   for (const Splitting& splitting : splittings) {
     if (splitting.color < 0) continue;
     const std::vector<int> ranks = ranks_of_color(wishes, splitting.color);
     const auto place = std::ranges::find(ranks, splitting.comm->rank) - ranks.begin();
+    const MeetingAddress& address = addresses[static_cast<std::size_t>(ranks.front())];
+    if (address.mark != meeting_mark) missing = ranks.front();
     joinings.push_back({.result = splitting.result,
-                        .address = addresses[static_cast<std::size_t>(ranks.front())],
+                        .address = address,
                         .ranks = static_cast<int>(ranks.size()),
                         .rank = static_cast<int>(place),
                         .device = splitting.comm->device,
-                        .configuration = {}});
+                        .configuration = {},
+                        .is_split = true});
   }
+  if (missing) give_up_parts(joinings, *missing, failure);
   join(std::move(joinings), [&communicator] {
     if (!communicator.is_running()) communicator.check();
   });
@@ -237,7 +268,7 @@ void join(std::vector<Joining> joinings, const std::function<void()>& require_wi
     make_all(runs_of(joinings), require_wish);
   } catch (...) {
     for (const Joining& joining : joinings) {
-      if (joining.parent) call_off(joining.address);
+      if (joining.is_awaited()) call_off(joining.address);
       if (*joining.result != nullptr) discard(*joining.result);
       joining.give_up();
     }

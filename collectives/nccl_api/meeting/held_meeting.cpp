@@ -119,7 +119,9 @@ std::string HeldMeeting::reason_against_growth(const Arrival& arrival) const {
 void HeldMeeting::take(Visitor& visitor, const Arrival& arrival) {
   if (arrival.purpose == Purpose::call_off) {
     if (!is_complete_)
-      fail(ncclRemoteError, "the ranks of the communicator have given it up to let new ones in");
+      fail(ncclRemoteError, members_ > 0
+                                ? "the ranks of the communicator have given it up to let new ones in"
+                                : "another rank that was to become part of the communicator has failed");
     visitor.answer(ncclSuccess, {});
     visitor.is_over = true;
     return;

@@ -54,8 +54,8 @@ class Meeting final : public Exchange {
   int rank_ = 0;
 };
 
-/// Tells who waits at a meeting of a communicator that grows that its ranks let nobody in. Does nothing if
-/// all have met, or the meeting is over.
+/// Tells who waits at a meeting of a communicator that grows, or is split, that there will be none. Does
+/// nothing if all have met, or the meeting is over.
 void call_off(const MeetingAddress& address) noexcept;
 
 }  // namespace tutti::nccl_api

@@ -51,7 +51,7 @@ enum class Need : std::int32_t {
 enum class Purpose : std::int32_t {
   make,      ///< to make a communicator
   grow,      ///< to make one of the ranks of another one and new ones
-  call_off,  ///< to say that the ranks of a communicator let nobody in
+  call_off,  ///< to say that the ranks of a communicator let nobody in, or that a part of it cannot be made
 };
 
 /// Ranks `first` to `first + count - 1`, which one thread makes together.

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -106,11 +107,11 @@ std::vector<ncclComm_t> uneven_ranks(Exchange& exchange) {
 }
 
 /// Makes one part of all ranks, of which this process has some.
-ncclResult_t split_all(const std::vector<ncclComm_t>& comms, std::vector<ncclComm_t>& parts) {
+ncclResult_t split_all(const std::vector<ncclComm_t>& comms, std::vector<ncclComm_t>& parts, int key = 0) {
   parts.assign(comms.size(), nullptr);
   TUTTI_EXPECT_SUCCESS(ncclGroupStart());
   for (std::size_t local = 0; local < comms.size(); ++local)
-    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms[local], 0, 0, &parts[local], nullptr));
+    TUTTI_EXPECT_SUCCESS(ncclCommSplit(comms[local], 0, key, &parts[local], nullptr));
   return ncclGroupEnd();
 }
 
@@ -158,6 +159,30 @@ std::vector<Ending> end_while_a_part_is_made(const std::function<void(Exchange&,
     for (const ncclComm_t comm : std::span(comms).subspan(1)) TUTTI_EXPECT_SUCCESS(ncclCommAbort(comm));
   });
   return ranks.wait();
+}
+
+TEST(NcclRanks, APartWhoseMeetingCannotBeHeldFailsAtOnceOnAllItsRanks) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const std::vector<ncclComm_t> comms = uneven_ranks(exchange);
+    std::vector<ncclComm_t> parts;
+    TUTTI_ASSERT_SUCCESS(split_all(comms, parts));
+    for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    await_all(exchange);
+    // Rank 2 is the first of its part, and its process has held no meeting yet.
+    std::optional<NoDescriptors> none;
+    if (exchange.rank() == 1) none.emplace();
+    const Stopwatch watch;
+    EXPECT_NE(split_all(comms, parts, exchange.rank() == 1 ? -1 : 0), ncclSuccess);
+    EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds(5)));
+    EXPECT_NE(last_sentence().find(exchange.rank() == 1 ? "cannot be held" : "rank 2 cannot hold"),
+              std::string::npos)
+        << last_sentence();
+    none.reset();
+    await_all(exchange);
+    TUTTI_EXPECT_SUCCESS(split_all(comms, parts, exchange.rank() == 1 ? -1 : 0));
+    for (const ncclComm_t part : parts) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(part));
+    for (const ncclComm_t comm : comms) TUTTI_EXPECT_SUCCESS(ncclCommDestroy(comm));
+  });
 }
 
 TEST(NcclRanks, AnAbortReachesWhoWaitsForOthersOfItsPart) {
