@@ -70,7 +70,7 @@ void ForeignMemory::tell_of_stand_ins(std::string_view function, int device, con
   if (has_told_.exchange(true)) return;
   log_warning(
       fmt::format("{}: memory of device {} at {} goes through stand-ins, copies that take time and room in "
-                  "each call, as {}. This is said once; last_plan says it of each call",
+                  "each call, as {}. This is said once; last_plan says it of each collective",
                   function, device, fmt::ptr(address), closed_to_peers));
 }
 
