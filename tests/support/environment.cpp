@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace tutti::test {
 
@@ -62,6 +63,11 @@ double test_seconds(double standard) {
 bool is_under_a_tool() {
   const char* const launcher = std::getenv("TUTTI_TEST_LAUNCHER");
   return launcher != nullptr && *launcher != '\0';
+}
+
+bool asks_for_gpus() {
+  const char* const backend = std::getenv("TUTTI_BACKEND");
+  return backend != nullptr && std::string_view(backend) == "cuda";
 }
 
 bool on_virtual_devices() {

@@ -30,6 +30,9 @@ namespace tutti::test {
 [[nodiscard]] double test_seconds(double standard);
 
 [[nodiscard]] bool on_virtual_devices();
+/// Returns whether the environment asks for GPUs, where every process starts CUDA anew, which takes a second
+/// or two. Starts nothing itself: a process that forks may ask.
+[[nodiscard]] bool asks_for_gpus();
 /// Returns whether programs run under the command in `TUTTI_TEST_LAUNCHER` (`tests/run_test`), such as
 /// compute-sanitizer. Under that tool, hundreds of launches behind a kernel that waits seem to wait for it, a
 /// graph seems to wait for an unrelated stream, and programs wait for the processes that they have forked.

@@ -111,8 +111,10 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
     return true;
   }
   if (!std::exchange(is_latest_marked_, true)) {
-    is_latest_marked_ = std::ranges::none_of(
-        latest_, [this](const Latest& latest) { return runtime_.backend().is_capturing(latest.stream); });
+    // Streams of the program may be gone, and are marked already.
+    is_latest_marked_ = std::ranges::none_of(latest_, [this](const Latest& latest) {
+      return latest.is_owned && runtime_.backend().is_capturing(latest.stream);
+    });
     if (!is_latest_marked_) return false;
     mark();
   }

@@ -4,14 +4,13 @@
 #include "ranks/contract/contract.hpp"
 #include "ranks/contract/contract_exchanges.hpp"
 #include "ranks/contract/program_memory.hpp"
+#include "support/environment.hpp"
 #include "support/ranks.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -21,6 +20,7 @@
 namespace tutti {
 namespace {
 
+using test::asks_for_gpus;
 using test::expect_all_right;
 
 struct Shape {
@@ -30,14 +30,6 @@ struct Shape {
 
 /// Automatic: the best the devices can do, on virtual devices p2p.
 using Case = std::tuple<Shape, TransportKind, test::ranks::Rule>;
-
-/// Every process starts CUDA anew, which takes a second, and more where others do so too: on GPUs the same
-/// processes go through all rules, in fewer shapes. Asked of the environment, as this process forks and must
-/// not start CUDA itself.
-bool is_on_gpus() {
-  const char* const backend = std::getenv("TUTTI_BACKEND");
-  return backend != nullptr && std::string_view(backend) == "cuda";
-}
 
 void expect_kept(Exchange& exchange, const Shape& shape, TransportKind transport,
                  const test::ranks::Rule& rule) {
@@ -60,7 +52,7 @@ void expect_kept(Exchange& exchange, const Shape& shape, TransportKind transport
 class CommunicatorContract : public testing::TestWithParam<Case> {};
 
 TEST_P(CommunicatorContract, Holds) {
-  if (is_on_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
+  if (asks_for_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
   const auto& [shape, transport, rule] = GetParam();
   expect_all_right(shape.ranks, [&](Exchange& exchange) { expect_kept(exchange, shape, transport, rule); });
 }
@@ -95,7 +87,7 @@ void expect_kept(Exchange& exchange, const Hosts& hosts, const test::ranks::Rule
 class SeveralHosts : public testing::TestWithParam<std::tuple<Hosts, test::ranks::Rule>> {};
 
 TEST_P(SeveralHosts, KeepTheContract) {
-  if (is_on_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
+  if (asks_for_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
   const auto& [hosts, rule] = GetParam();
   expect_all_right(hosts.ranks, [&](Exchange& exchange) {
     move_to_own_host(exchange, hosts);
@@ -110,7 +102,7 @@ class SeveralHostsInTurn : public testing::TestWithParam<Hosts> {};
 constexpr std::chrono::seconds all_rules_at_most{400};
 
 TEST_P(ContractInTurn, HoldsOnGpus) {
-  if (!is_on_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
+  if (!asks_for_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
   const auto& [shape, transport] = GetParam();
   const auto check = [&](Exchange& exchange) {
     for (const test::ranks::Rule& rule : test::ranks::contract()) {
@@ -122,7 +114,7 @@ TEST_P(ContractInTurn, HoldsOnGpus) {
 }
 
 TEST_P(SeveralHostsInTurn, KeepTheContractOnGpus) {
-  if (!is_on_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
+  if (!asks_for_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
   const Hosts& hosts = GetParam();
   const auto check = [&](Exchange& exchange) {
     move_to_own_host(exchange, hosts);

@@ -105,7 +105,7 @@ TEST(Growing, GoesOnAsBeforeIfTooFewCome) {
 
 TEST(Growing, TakesWhoHasComeByChoice) {
   const MeetingPoint point = some_meeting_point();
-  const std::chrono::milliseconds enough = patient(on_virtual_devices() ? 1s : 5s);
+  const std::chrono::milliseconds enough = patient(asks_for_gpus() ? 5s : 1s);
   Ranks newcomers(1, [&](Exchange&) {
     Communicator communicator = join(point);
     expect_works(communicator, 2, 3);
@@ -331,8 +331,7 @@ TEST(Growing, RefusesBadOptionsAndWishesThatDiffer) {
 
 TEST(Growing, LeavesNothingBehind) {
   const MeetingPoint point = some_meeting_point();
-  // On GPUs a new process takes a second or two to begin.
-  const auto rounds = static_cast<int>(scaled(on_virtual_devices() ? 80 : 8));
+  const auto rounds = static_cast<int>(scaled(asks_for_gpus() ? 8 : 80));
   constexpr int first_rounds = 5;
   // A new process for each loss.
   Ranks spares(1, [&](Exchange&) {
