@@ -5,6 +5,7 @@
 #include "device/foreign_memory.hpp"
 #include "storage/storage.hpp"
 #include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 
 #include <algorithm>
 
@@ -60,6 +61,8 @@ void StandIns::keep_operands(std::span<const backend::StreamRef> lanes) const {
 
 void StandIns::copy_in(Runtime& runtime, std::span<const backend::StreamRef> lanes) const {
   for (const auto& [lane, use, operand, owner, stand_in] : replaced_) {
+    // The plan's lanes wait for that one, and the stand-in's memory has been had for this one.
+    if (use.ready != lane) runtime.part<Streams>().order(lanes[lane], lanes[use.ready]);
     if (!use.is_read) continue;
     runtime.backend().copy(
         lanes[lane],

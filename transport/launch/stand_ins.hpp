@@ -37,7 +37,7 @@ class StandIns {
   [[nodiscard]] bool empty() const noexcept { return replaced_.empty(); }
   /// Keeps the operands' own memory for the streams of the `lanes`.
   void keep_operands(std::span<const backend::StreamRef> lanes) const;
-  /// Queues the copies of inputs.
+  /// Queues the copies of inputs, and what orders the plan's lanes after earlier uses of the stand-ins.
   void copy_in(Runtime& runtime, std::span<const backend::StreamRef> lanes) const;
   /// Queues the copies back to outputs.
   void copy_back(Runtime& runtime, std::span<const backend::StreamRef> lanes) const;

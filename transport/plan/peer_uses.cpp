@@ -90,6 +90,7 @@ std::vector<PeerUse> find_peer_uses(const Problem& problem, const Plan& plan) {
   const UsedByPeers by_peers(plan);
   std::vector<PeerUse> uses = uses_of(problem);
   std::erase_if(uses, [&](const PeerUse& use) { return use.bytes == 0 || !by_peers[use.buffer]; });
+  for (PeerUse& use : uses) use.ready = problem.ready[use.buffer];
   uses.shrink_to_fit();
   return uses;
 }

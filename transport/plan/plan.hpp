@@ -127,6 +127,7 @@ struct PeerUse {
   BufferId buffer = 0;
   bool is_read = false;
   bool is_written = false;
+  LaneId ready = 0;         ///< whose queued work must be done before, as `Problem::ready` says
   std::uint64_t bytes = 0;  ///< from the start of the operand on
 };
 
