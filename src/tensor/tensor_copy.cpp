@@ -5,6 +5,8 @@
 #include "device/blocking_call.hpp"
 #include "device/foreign_memory.hpp"
 #include "device/runtime.hpp"
+#include "storage/pluggable_allocator.hpp"
+#include "storage/storage.hpp"
 #include "stream/stream_access.hpp"
 #include "stream/streams.hpp"
 #include "stream/thread_streams.hpp"
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -262,13 +265,26 @@ bool is_open_to(Device peer, const Tensor& tensor) {
   return false;
 }
 
+/// Allocates memory for a copy to or from the other end. That is pinned on the host. On a device it is used
+/// on the current stream, or ordered with it, so that it may be freed at once.
+Tensor temporary(const LayoutPtr& layout, Device device, Device other_end) {
+  if (device.is_host()) return allocate_tensor(layout, device, HostMemory::pinned, "Tensor::copy_");
+  Runtime& runtime = Runtime::get();
+  if (other_end.is_host() || !runtime.part<PluggedAllocator>().is_used())
+    return allocate_tensor(layout, device, HostMemory::pageable, "Tensor::copy_");
+  // The other device may have no access to what the program's allocator gives.
+  const backend::StreamRef stream = current_stream_ref(runtime, device.index());
+  detail::IntrusivePtr<Storage> storage = DeviceStorage::allocate_from(
+      runtime.part<GraphCaptures>().pool_of(stream), runtime, device.index(), layout->nbytes(), stream);
+  void* const memory = storage->data();
+  return {std::move(storage), TensorView(memory, layout, device)};
+}
+
 /// Returns `tensor` if it has that layout and is open to the device at the other end, else temporary memory
-/// in the same place that is. Temporary memory of a device is used on its current stream, or ordered with it,
-/// so that it may be freed at once; on the host, it is pinned.
+/// in the same place that is.
 Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout, Device other_end) {
   if (can_copy_bytes(*layout, *tensor.layout()) && is_open_to(other_end, tensor)) return tensor;
-  const HostMemory host_memory = tensor.device().is_host() ? HostMemory::pinned : HostMemory::pageable;
-  return allocate_tensor(layout, tensor.device(), host_memory, "Tensor::copy_");
+  return temporary(layout, tensor.device(), other_end);
 }
 
 }  // namespace
