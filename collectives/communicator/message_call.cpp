@@ -214,15 +214,21 @@ void LinkCall::replace_closed() {
     void* const memory = storage->data();
     Tensor stand_in(std::move(storage), TensorView(memory, item.dense.layout(), item.dense.device()));
     stand_ins_.push_back({index, std::exchange(item.dense, std::move(stand_in))});
-    if (is_received(item)) return;
-    runtime().backend().copy(stream, {.target = address_of(item.dense),
-                                      .source = address_of(stand_ins_.back().replaced),
-                                      .row_bytes = item.dense.nbytes()});
   };
   for (const LocalPair& pair : pairs_) {
     if (items_[pair.sent].local == items_[pair.received].local) continue;
     replace(pair.sent, pair.received);
     replace(pair.received, pair.sent);
+  }
+}
+
+void LinkCall::copy_in() {
+  for (const auto& [index, replaced] : stand_ins_) {
+    const LinkItem& item = items_[index];
+    if (is_received(item)) continue;
+    runtime().backend().copy(
+        streams_[item.local],
+        {.target = address_of(item.dense), .source = address_of(replaced), .row_bytes = replaced.nbytes()});
   }
 }
 
@@ -297,6 +303,7 @@ void LinkCall::enqueue(std::uint64_t number) {
   if (transport::rounds_of(*plan_) != nullptr) {
     transport::launch_of_team(context_.runtime(), *plan_, operands_, {}, {context_.launcher(), sequence_});
   } else {
+    copy_in();
     context_.messages().copy(inside_, streams_);
     if (!transfers_.empty())
       context_.messages().launch(context_.launcher().launching(), number, transfers_, streams_);

@@ -52,9 +52,10 @@ class LinkCall final : public TeamTurn {
   void pack();
   /// Collects messages that stay inside this process.
   void collect_inside();
-  /// Replaces tensors of messages inside this process that the other side's device has no access to, and
-  /// queues the copies of those that are sent.
+  /// Replaces tensors of messages inside this process that the other side's device has no access to.
   void replace_closed();
+  /// Queues the copies of what is sent and has been replaced.
+  void copy_in();
   void copy_back();
   /// Collects messages to other ranks and from them.
   void collect_transfers();
