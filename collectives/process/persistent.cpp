@@ -7,7 +7,9 @@
 #include "device/capture_gate.hpp"
 #include "device/foreign_memory.hpp"
 #include "diagnostics/watching.hpp"
+#include "stream/event_pool.hpp"
 #include "stream/stream_access.hpp"
+#include "stream/streams.hpp"
 #include "transport/select/select.hpp"
 #include "tutti/error.hpp"
 
@@ -39,6 +41,7 @@ class BoundCollective final : public PersistentCollective::Impl {
         stand_ins_(call.has_foreign_memory() ? transport::StandIns(runtime_, *plan_, operands_, name_)
                                              : transport::StandIns()),
         temporaries_(transport::allocate_temporaries(runtime_, *plan_, operands_.lanes)) {
+    mark_lanes();
     if (!plan_->steps.empty()) record_graph();
   }
   ~BoundCollective() override {
@@ -65,6 +68,7 @@ class BoundCollective final : public PersistentCollective::Impl {
                                    .streams = std::span(&home, 1)};
     });
     if (!stand_ins_.empty()) range.note_stand_ins();
+    if (!marks_.empty()) follow_lanes(home);
     if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
     runtime_.backend().launch_graph(graph_, home);
   }
@@ -117,6 +121,24 @@ class BoundCollective final : public PersistentCollective::Impl {
     std::vector<backend::StreamRef> streams_;
   };
 
+  /// Marks what is queued on the lanes of stand-ins: it may still use what was in their memory before, and
+  /// launches are on other streams.
+  void mark_lanes() {
+    stand_ins_.visit_lanes([this](transport::LaneId lane) {
+      const backend::StreamRef stream = operands_.lanes[lane];
+      if (runtime_.backend().is_capturing(stream)) return;  // memory of the capture's graph
+      marks_.emplace_back(runtime_.part<EventPool>(), stream.device).record(stream);
+    });
+  }
+
+  /// Makes a launch on `home` follow the marks that have not been passed.
+  void follow_lanes(backend::StreamRef home) {
+    if (runtime_.backend().is_capturing(home)) return;  // which cannot wait for what is queued outside
+    std::erase_if(marks_,
+                  [this](const PooledEvent& mark) { return runtime_.backend().has_passed(mark.handle()); });
+    for (const PooledEvent& mark : marks_) runtime_.part<Streams>().wait_event(home, mark.handle());
+  }
+
   void record_graph() {
     const LaneStreams capture(runtime_, plan_->lane_devices);
     Operands operands = operands_;
@@ -152,6 +174,7 @@ class BoundCollective final : public PersistentCollective::Impl {
   Operands operands_;
   transport::StandIns stand_ins_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;
+  std::vector<PooledEvent> marks_;
   backend::GraphHandle graph_ = nullptr;
   std::vector<Stream> launched_on_;
 };
