@@ -3,6 +3,7 @@
 
 #include "tutti/pluggable_allocator.hpp"
 
+#include "backend/host/virtual_machine_control.hpp"
 #include "device/runtime.hpp"
 #include "stream/stream_access.hpp"
 #include "support/errors.hpp"
@@ -213,6 +214,30 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
     ipc_collect();
     return is_given_all(1);
   }));
+}
+
+TEST(PluggableAllocator, MayGiveMemoryThatPeersHaveNoAccessTo) {
+  if (backend_kind() != BackendKind::host)
+    GTEST_SKIP() << "another allocator is plugged in, and only virtual devices can be started anew";
+  virtual_devices::start({});
+  change_current_allocator(CUDAPluggableAllocator(
+      [](std::size_t bytes, int device, void* /*stream*/) {
+        void* const address = device_malloc(bytes, device);
+        Runtime::get().virtual_machine()->close_to_peers(address);
+        return address;
+      },
+      [](void* address, std::size_t /*bytes*/, int device, void* /*stream*/) {
+        plugin_device_free(address, device);
+      }));
+  use_tensors();
+  const int last = device_count() - 1;
+  const Tensor source = full({1000}, 3, {.device = 0});
+  const Tensor target = empty({1000}, {.device = last});
+  target.copy_(source);
+  EXPECT_EQ(target.to_vector<float>(), std::vector<float>(1000, 3));
+  const Tensor columns = full({10, 100}, 4, {.device = last}).transpose(0, 1);
+  source.view({100, 10}).copy_(columns);
+  EXPECT_EQ(source.to_vector<float>(), std::vector<float>(1000, 4));
 }
 
 TEST(PluggableAllocator, ComesBeforeTheFirstTensorOnly) {
