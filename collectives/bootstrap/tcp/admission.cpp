@@ -31,21 +31,24 @@ class Candidate {
     }
     throw Error(ErrorCode::timeout,
                 fmt::format("Communicator::join: after {} s, no rank has let this process in at {}: {}",
-                            in_seconds(place_.rendezvous.timeout), place_of(place_.rendezvous), state_));
+                            in_seconds(place_.rendezvous.timeout), place_of(place_.rendezvous),
+                            state_.value_or("nobody listens there")));
   }
 
  private:
   /// Returns a connection on which both ends have proven themselves; nothing if there is nobody now.
   std::optional<Line> reach() {
-    state_ = "nobody listens there";
+    std::string state = "nobody listens there";
     for (const Address& address : place_.addresses) {
       Descriptor socket = connect_to(address, wait_);
       if (!socket.is_open()) continue;
-      state_ = "what listens there does not answer";
+      state = "what listens there does not answer";
       Session session;
       if (introduce(socket, place_.rendezvous, wait_, session) == Introduction::admitted)
         return Line(std::move(socket), session);
     }
+    // An attempt that the end cuts short says less than the one before.
+    if (!state_ || !wait_.is_over()) state_ = std::move(state);
     return std::nullopt;
   }
   /// Asks to be let in. Returns nothing if the rank closes the connection without an answer.
@@ -89,7 +92,7 @@ class Candidate {
 
   const Place& place_;
   const Wait& wait_;
-  std::string state_ = "nobody listens there";  ///< of its last attempt
+  std::optional<std::string> state_;  ///< of its last attempt
   bool is_turned_away_ = false;
 };
 

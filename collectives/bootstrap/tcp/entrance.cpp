@@ -56,6 +56,11 @@ class HeldEntrance final : public Entrance {
 std::unique_ptr<Entrance> open_entrance(const Place& place) {
   std::shared_ptr<OpenPlace> held = OpenPlace::find(place);
   if (held == nullptr) return std::make_unique<OwnEntrance>(place);
+  if (!held->has_key_of(place)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is held open with another secret or job than the call's, expected the same",
+                            place_of(place.rendezvous)));
+  }
   WaitingNewcomers* const newcomers = held->take();
   if (newcomers != nullptr) return std::make_unique<HeldEntrance>(std::move(held), *newcomers);
   throw Error(ErrorCode::transport_failure,

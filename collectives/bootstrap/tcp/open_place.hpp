@@ -27,7 +27,11 @@ class OpenPlace {
   OpenPlace& operator=(const OpenPlace&) = delete;
   ~OpenPlace();
 
-  [[nodiscard]] std::size_t waiting_count() const noexcept { return waiting_count_.load(); }
+  [[nodiscard]] std::size_t waiting_count() const noexcept {
+    return fork_mark_.is_in_child() ? 0 : waiting_count_.load();
+  }
+  /// Returns whether those who come to the place have the secret and the job of those who wait here.
+  [[nodiscard]] bool has_key_of(const Place& place) const { return newcomers_.has_key_of(place); }
 
   /// Takes those who wait from the thread, until `give_back`. Returns nullptr if somebody else has them.
   [[nodiscard]] WaitingNewcomers* take();

@@ -29,6 +29,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Limit of a process that nobody lets in: others see meanwhile that it waits.
+const std::chrono::milliseconds until_it_gives_up = patient(1s);
+
 testing::AssertionResult await_waiting(const OpenMeetingPoint& point, int count) {
   return becomes_true([&] { return point.waiting_count() == count; });
 }
@@ -148,9 +151,9 @@ TEST(OpenMeetingPoints, AProcessWaitsForItsOwnTimeout) {
       return;
     }
     const Stopwatch watch;
-    EXPECT_TRUE(refuses([&] { static_cast<void>(join(point, short_timeout)); }, ErrorCode::timeout,
+    EXPECT_TRUE(refuses([&] { static_cast<void>(join(point, until_it_gives_up)); }, ErrorCode::timeout,
                         {"no rank has let this process in at 127.0.0.1:", "it waits there, and the ranks"}));
-    EXPECT_LT(watch.elapsed(), short_timeout + slack);
+    EXPECT_LT(watch.elapsed(), until_it_gives_up + slack);
   });
 }
 
@@ -204,7 +207,7 @@ TEST(OpenMeetingPoints, StrangersLearnNothingAndDelayNobody) {
       other.secret = "another secret 16";
       EXPECT_TRUE(refuses([&] { static_cast<void>(join(other)); }, ErrorCode::invalid_argument,
                           {"another secret than this process"}));
-      EXPECT_TRUE(refuses([&] { static_cast<void>(join(point, short_timeout)); }, ErrorCode::timeout,
+      EXPECT_TRUE(refuses([&] { static_cast<void>(join(point, until_it_gives_up)); }, ErrorCode::timeout,
                           {"it waits there, and the ranks"}));
       return transport::team::synchronize(exchange);
     }
@@ -284,7 +287,7 @@ TEST(OpenMeetingPoints, GrowRefusesAnotherJobAtTheSamePlace) {
       return refuses([&] { static_cast<void>(communicator.grow(options)); }, ErrorCode::invalid_argument,
                      {text});
     };
-    EXPECT_TRUE(is_refused_to_grow({.meeting_point = point}, "with another secret or job"));
+    EXPECT_TRUE(is_refused_to_grow({.meeting_point = point}, "is held open with another secret or job"));
     EXPECT_TRUE(is_refused_to_grow({.meeting_point = point, .new_rank_timeout = -1ms},
                                    "options.new_rank_timeout is -1 ms, expected 0 or more"));
     EXPECT_TRUE(communicator.is_running());
