@@ -153,7 +153,7 @@ void bind_meeting_points(nb::module_& module) {
                    "that all decide alike.")
       .def(
           "close", [](OpenMeetingPoint& self) { const OpenMeetingPoint closed(std::move(self)); },
-          nb::call_guard<nb::gil_scoped_release>(), "Ends it, also if it has ended.")
+          "Ends it, also if it has ended.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__",
