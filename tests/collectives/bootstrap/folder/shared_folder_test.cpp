@@ -379,7 +379,7 @@ TEST_F(SharedFolder, AProcessThatGivesUpLeavesTheOtherOfItsRankThere) {
   }
   static_cast<void>(session_with("here-1"));
   Rendezvous hasty = as_rank(1, 3);
-  hasty.timeout = patient(300ms);
+  hasty.timeout = patient(1s);
   EXPECT_TRUE(refuses([&] { shared_folder::Exchange{hasty}; }, ErrorCode::timeout,
                       {"rank 0 has arrived, but others have not in time"}));
   shared_folder::Exchange exchange(as_rank(2, 3));
