@@ -37,6 +37,8 @@ using namespace std::chrono_literals;
 /// How long a rank that has failed waits for the others, which may be stuck where nothing that it can do
 /// frees them.
 constexpr auto longest_wait = 20s;
+/// From then on it has said why.
+constexpr auto silence = 2s;
 /// After the signal that interrupts, or the death of a process, launchers allow a second.
 constexpr auto patience_after_signal = 700ms;
 constexpr auto least_patience = 200ms;
@@ -104,17 +106,27 @@ class JoinedProcesses::Patience {
     if (now < next_look_) return;
     next_look_ = now + between_looks;
     if (const auto gone = first_gone(processes_.processes_)) lose(*gone);
-    if (is_too_long(now - begin_))
-      processes_.give_up(own_.value_or(Failure{was_interrupted, {}, Interrupted().what()}));
+    if (is_too_long(now - begin_)) give_up(own_.value_or(Failure{was_interrupted, {}, Interrupted().what()}));
     if (const auto late = overtime(); late && late->since > patience_after_overtime)
-      processes_.give_up({timed_out, {}, late->message});
+      give_up({timed_out, {}, late->message});
+    // Want of memory is no end: what is left out for it is told in the table.
+    if (own_ && !own_->is(ErrorCode::out_of_memory) && !has_spoken_ && now - begin_ > silence) speak(*own_);
   }
   [[noreturn]] void lose(const std::string& who) {
     const bool says_so = own_ && own_->is(ErrorCode::peer_unavailable);
-    processes_.give_up(says_so ? *own_ : Failure{run_failed, ErrorCode::peer_unavailable, who});
+    give_up(says_so ? *own_ : Failure{run_failed, ErrorCode::peer_unavailable, who});
   }
 
  private:
+  void speak(const Failure& failure) {
+    fmt::print(stderr, "tutti-perf: rank {}: {}\n", processes_.rank(), failure.message);
+    std::fflush(stderr);
+    has_spoken_ = true;
+  }
+  [[noreturn]] void give_up(const Failure& failure) {
+    if (!has_spoken_) speak(failure);
+    processes_.give_up(failure);
+  }
   [[nodiscard]] bool is_too_long(Clock::duration waited) const {
     // A rank that has not failed only goes ahead of the others for the sake of what it would lose.
     if (!own_ && processes_.rank() != 0) return false;
@@ -129,6 +141,7 @@ class JoinedProcesses::Patience {
   const std::optional<Failure>& own_;
   Clock::time_point begin_;
   Clock::time_point next_look_;
+  bool has_spoken_ = false;
 };
 
 void JoinedProcesses::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -197,8 +210,6 @@ void JoinedProcesses::miss_those_that_go() {
 }
 
 void JoinedProcesses::give_up(const Failure& failure) {
-  fmt::print(stderr, "tutti-perf: rank {}: {}\n", rank(), failure.message);
-  std::fflush(stderr);
   if (last_act_) last_act_(failure);
   end_job(failure.status);
   std::abort();
