@@ -7,6 +7,7 @@
 #include "tutti/version.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 #include <utility>
 
@@ -15,16 +16,26 @@
 namespace tutti::perf {
 namespace {
 
+/// Returns whether files have the variable: one of the library, of CUDA or of NCCL whose name sounds of no
+/// secret.
+bool is_recorded(std::string_view name) {
+  constexpr std::string_view owners[] = {"TUTTI_", "CUDA_", "NCCL_"};
+  constexpr std::string_view secrets[] = {"SECRET", "TOKEN", "PASS", "KEY", "CREDENTIAL"};
+  std::string letters(name);
+  std::ranges::transform(letters, letters.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return std::ranges::any_of(owners, [&](std::string_view owner) { return name.starts_with(owner); }) &&
+         std::ranges::none_of(
+             secrets, [&](std::string_view secret) { return letters.find(secret) != std::string::npos; });
+}
+
 /// The variables of the library, of CUDA and of NCCL, without secrets.
 Json environment() {
   Json variables = Json::object();
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('='));
-    const bool is_of_interest =
-        name.starts_with("TUTTI_") || name.starts_with("CUDA_") || name.starts_with("NCCL_");
-    if (is_of_interest && name.find("SECRET") == std::string_view::npos)
-      variables[std::string(name)] = text.substr(std::min(name.size() + 1, text.size()));
+    if (is_recorded(name)) variables[std::string(name)] = text.substr(std::min(name.size() + 1, text.size()));
   }
   return variables;
 }

@@ -76,13 +76,15 @@ TEST(PerfJson, HasTheRanks) {
 }
 
 TEST(PerfJson, LeaksNoOtherEnvironment) {
-  ::setenv("TUTTI_SECRET_TOKEN", "do-not-tell", 1);
+  const char* const secrets[] = {"TUTTI_SECRET", "TUTTI_SECRET_TOKEN", "NCCL_secret", "CUDA_API_KEY",
+                                 "TUTTI_PASSWORD"};
+  for (const char* const name : secrets) ::setenv(name, "do-not-tell", 1);
   const char* const told[] = {"NCCL_ALGO",           "NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE",
                               "NCCL_WIN_ENABLE",     "NCCL_CTA_POLICY",  "NCCL_LOCAL_REGISTER",
                               "NCCL_GRAPH_REGISTER", "TUTTI_ROUNDS"};
   for (const char* const name : told) ::setenv(name, "as found", 1);
   const std::string text = to_json({}, results_of({}), {});
-  ::unsetenv("TUTTI_SECRET_TOKEN");
+  for (const char* const name : secrets) ::unsetenv(name);
   EXPECT_EQ(text.find("do-not-tell"), std::string::npos);
   for (const char* const name : told) {
     ::unsetenv(name);
