@@ -185,12 +185,23 @@ std::vector<MeetingAddress> announced_parts(std::span<const Splitting> splitting
   return own;
 }
 
-/// Calls the meetings of the other parts off, and throws why one has none: its first rank, `missing`, cannot
-/// hold it, for the reason `failure` if that is a local one.
-[[noreturn]] void give_up_parts(std::span<const Joining> joinings, int missing,
+/// Returns a rank that is the first of its color and cannot hold the meeting of that, if there is one.
+std::optional<int> rank_without_meeting(std::span<const Wish> wishes,
+                                        std::span<const MeetingAddress> addresses) {
+  for (const Wish& wish : wishes) {
+    if (wish.color < 0) continue;
+    const int first = ranks_of_color(wishes, wish.color).front();
+    if (addresses[static_cast<std::size_t>(first)].mark != meeting_mark) return first;
+  }
+  return std::nullopt;
+}
+
+/// Gives the local meetings of parts up, to which nobody comes, and throws why: as all ranks know, `missing`
+/// cannot hold one, for the reason `failure` if it is a local rank.
+[[noreturn]] void give_up_parts(std::span<const MeetingAddress> own, int missing,
                                 const std::exception_ptr& failure) {
-  for (const Joining& joining : joinings) {
-    if (joining.address.mark == meeting_mark) call_off(joining.address);
+  for (const MeetingAddress& address : own) {
+    if (address.mark == meeting_mark) MeetingHost::withdraw(address);
   }
   if (failure) std::rethrow_exception(failure);
   throw Refusal{
@@ -210,23 +221,21 @@ void split_ranks(std::span<const Splitting> splittings) {
   std::exception_ptr failure;
   const std::vector<MeetingAddress> own = announced_parts(splittings, wishes, failure);
   const std::vector<MeetingAddress> addresses = gather_values<MeetingAddress>(communicator, own);
+  if (const std::optional<int> missing = rank_without_meeting(wishes, addresses))
+    give_up_parts(own, *missing, failure);
   std::vector<Joining> joinings;
-  std::optional<int> missing;
   for (const Splitting& splitting : splittings) {
     if (splitting.color < 0) continue;
     const std::vector<int> ranks = ranks_of_color(wishes, splitting.color);
     const auto place = std::ranges::find(ranks, splitting.comm->rank) - ranks.begin();
-    const MeetingAddress& address = addresses[static_cast<std::size_t>(ranks.front())];
-    if (address.mark != meeting_mark) missing = ranks.front();
     joinings.push_back({.result = splitting.result,
-                        .address = address,
+                        .address = addresses[static_cast<std::size_t>(ranks.front())],
                         .ranks = static_cast<int>(ranks.size()),
                         .rank = static_cast<int>(place),
                         .device = splitting.comm->device,
                         .configuration = {},
                         .is_split = true});
   }
-  if (missing) give_up_parts(joinings, *missing, failure);
   join(std::move(joinings), [&communicator] {
     if (!communicator.is_running()) communicator.check();
   });
