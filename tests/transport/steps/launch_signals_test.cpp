@@ -220,7 +220,7 @@ TEST_F(LaunchSignals, AreUsedInBurstsWhereTheyNeedHelp) {
       operands.lanes.push_back(current_stream_ref(runtime, tensor.device().index()));
       operands.storages.push_back(nullptr);
     }
-    launch(runtime, shared_plan, operands);
+    launch(runtime, shared_plan, operands, {});
   };
   const auto uses_signals = [&] {
     const InjectedFault fault({.operation = Operation::signal});
