@@ -72,16 +72,6 @@ std::vector<Tensor> one_per_device(std::int64_t elements) {
 
 // Streams and events.
 
-void stream_from_pool(State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(tutti::Stream(0).native_handle());
-}
-BENCHMARK(stream_from_pool);
-
-void current_stream(State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(tutti::current_stream(0).native_handle());
-}
-BENCHMARK(current_stream);
-
 void set_stream(State& state) {
   const tutti::Stream first(0);
   const tutti::Stream second(0);
@@ -184,15 +174,6 @@ void raw_allocator_hit_among_many(State& state) {
   for (void* const address : kept) tutti::caching_allocator_delete(address);
 }
 BENCHMARK(raw_allocator_hit_among_many);
-
-/// What of `allocator_hit` is the tensor and not the allocator.
-void tensor_over_given_memory(State& state) {
-  const Tensor memory = tensor_on(0, tiny);
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(tutti::TensorView(memory.data(), tutti::DType::float32, {tiny}, 0).data());
-  }
-}
-BENCHMARK(tensor_over_given_memory);
 
 // Collectives of one process: validation, plan lookup, dispatch.
 
