@@ -79,7 +79,9 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   const bool on_device = info.kind == backend::MemoryKind::device;
   if (device.is_host() ? on_device : !info.is_of(device.index())) {
     fail("{} claims to be on {}, but its memory belongs to {}", name, to_string(device),
-         on_device ? to_string(Device(info.device)) : "the host");
+         !on_device        ? "the host"
+         : info.device < 0 ? "all devices"
+                           : to_string(Device(info.device)));
   }
   const std::byte* end = info.base != nullptr && info.bytes != 0 ? info.base + info.bytes : data + bytes;
   bool is_of_one = false;
