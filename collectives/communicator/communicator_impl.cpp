@@ -226,7 +226,8 @@ void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longe
     static_cast<void>(wait_until(deadline, is_settled));
     // Launches of graphs are not among the calls that are counted.
     if (!team.abort().is_set() && context->launcher().has_captured()) {
-      end_launches(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()),
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      end_launches(std::max<std::chrono::milliseconds>(left, moment),
                    "ranks changed with launches under way");
     }
   }

@@ -321,13 +321,14 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// none does; there is never a second group of survivors. Ranks that are alive are waited for
   /// (`options.timeout`); `options.late` says what happens if they do not come.
   ///
-  /// If this communicator still runs, it waits first until all ranks have completed this rank's calls, and
-  /// if calls have been captured or bound, until its local devices are idle, for `options.timeout` at most;
-  /// then it ends on all ranks, with Error(aborted). Destroy it soon, as above, to free its windows. Tensors,
-  /// registered memory, streams and random number generators stay as they are. Calls that were under way are
-  /// over, and their outputs undefined: a stopped rank that was left out may still write to these outputs
-  /// when it is resumed. Graphs and bound calls belong to the communicator that has ended: capture them
-  /// again, and bind by `PersistentCollective::rebind`.
+  /// If this communicator still runs, it waits first until all ranks have completed this rank's calls, for
+  /// `options.timeout` at most; then it ends on all ranks, with Error(aborted). Graphs may have been launched
+  /// on any stream: if calls have been captured or bound, it also waits until its local devices are idle, so
+  /// nothing there may wait for what this rank does after this call. Destroy it soon, as above, to free its
+  /// windows. Tensors, registered memory, streams and random number generators stay as they are. Calls that
+  /// were under way are over, and their outputs undefined: a stopped rank that was left out may still write
+  /// to these outputs when it is resumed. Graphs and bound calls belong to the communicator that has ended:
+  /// capture them again, and bind by `PersistentCollective::rebind`.
   ///
   /// Waits on the host. Throws, on all ranks that have called it,
   ///  - timeout, if a rank that is alive does not come in time, naming it, unless late ranks are left out;

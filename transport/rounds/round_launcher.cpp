@@ -103,18 +103,16 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
-  const auto goes_on = [this](const Latest& latest, backend::StreamRef stream) {
-    return is_same(latest, stream);
-  };
-  if (!latest_.empty() && std::ranges::equal(latest_, streams, goes_on)) {
+  if (!latest_.empty() && std::ranges::equal(latest_, streams, {}, &Latest::stream)) {
     is_latest_marked_ = false;
     return true;
   }
+  if (!std::ranges::all_of(
+          streams, [this](backend::StreamRef stream) { return runtime_.part<Streams>().owns(stream); }))
+    return false;
   if (!std::exchange(is_latest_marked_, true)) {
-    // Streams of the program may be gone, and are marked already.
-    is_latest_marked_ = std::ranges::none_of(latest_, [this](const Latest& latest) {
-      return latest.is_owned && runtime_.backend().is_capturing(latest.stream);
-    });
+    is_latest_marked_ = std::ranges::none_of(
+        latest_, [this](const Latest& latest) { return runtime_.backend().is_capturing(latest.stream); });
     if (!is_latest_marked_) return false;
     mark();
   }

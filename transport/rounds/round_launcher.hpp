@@ -39,8 +39,8 @@ class RoundLauncher {
   /// join the capture and do not follow the calls before: whoever launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// Returns true if a call on `streams`, none of which may be captured, makes no stream wait for another:
-  /// they are the ones of the call before. Other streams may follow once that call is over; the launcher then
-  /// forgets it.
+  /// they are the ones of the call before. Other streams of the library may follow once that call is over;
+  /// the launcher then forgets it.
   [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
   /// Returns true if the members can expose the memory at `addresses`, by buffer, that the plan's parts
   /// expose: it is aligned, and of their devices' caching allocators, which have made it reachable. For teams
