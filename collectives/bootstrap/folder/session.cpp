@@ -294,8 +294,11 @@ bool Session::has_met_as(const std::string& number, Wait& wait) {
 
 void Session::withdraw(const std::string& number, const Error& error) const noexcept {
   try {
+    // Another process is there as this rank, or has met as it, before this one wrote its number over.
     const std::string there = text_of(get(here_name(rank_)).value_or(Bytes()));
-    if (!there.empty() && there != number) return;  // another process is there as this rank
+    if (!there.empty() && there != number) return;
+    const std::optional<Bytes> met = get("go");
+    if (met && text_of(*met).find(number) == std::string::npos) return;
   } catch (const std::exception&) {
     // As far as anybody knows, this one is.
   }
