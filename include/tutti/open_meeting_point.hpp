@@ -26,10 +26,11 @@ class OpenPlace;
 ///                                                                    .new_rank_timeout = 0ms});
 ///
 /// In `grow` and `replace` at the same meeting point, the rank of the process that holds it lets the new ones
-/// in, in the order in which they came, instead of the lowest rank. Those that are too many go on waiting. If
-/// its process ends, those that wait come again: to the lowest rank that is left, or to another process that
-/// opens the point. While the process is stopped, or alive but not in the call, `grow` and `replace` at the
-/// point end by their timeout, because nobody else can listen there.
+/// in, instead of the lowest rank: those that came first are asked first, and those that answer first come
+/// in, so that one that is stopped holds nobody up. Those that are too many go on waiting. If its process
+/// ends, those that wait come again: to the lowest rank that is left, or to another process that opens the
+/// point. While the process is stopped, or alive but not in the call, `grow` and `replace` at the point end
+/// by their timeout, because nobody else can listen there.
 ///
 /// A process waits until its own timeout (`JoinOptions::timeout`), and its error then says that it has waited
 /// here. One that cannot become a rank is refused at once: with another secret, job or build, or in another

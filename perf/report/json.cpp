@@ -16,10 +16,10 @@
 namespace tutti::perf {
 namespace {
 
-/// Returns whether files have the variable: one of the library, of CUDA or of NCCL whose name sounds of no
-/// secret.
+/// Returns whether files have the variable: one of the library, of CUDA, NCCL or PyTorch's symmetric memory
+/// whose name sounds of no secret.
 bool is_recorded(std::string_view name) {
-  constexpr std::string_view owners[] = {"TUTTI_", "CUDA_", "NCCL_"};
+  constexpr std::string_view owners[] = {"TUTTI_", "CUDA_", "NCCL_", "TORCH_SYMM_"};
   constexpr std::string_view secrets[] = {"SECRET", "TOKEN", "PASS", "KEY", "CREDENTIAL"};
   std::string letters(name);
   std::ranges::transform(letters, letters.begin(),
@@ -29,13 +29,14 @@ bool is_recorded(std::string_view name) {
              secrets, [&](std::string_view secret) { return letters.find(secret) != std::string::npos; });
 }
 
-/// The variables of the library, of CUDA and of NCCL, without secrets.
+/// Such variables, without those that name files of this machine.
 Json environment() {
   Json variables = Json::object();
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('='));
-    if (is_recorded(name)) variables[std::string(name)] = text.substr(std::min(name.size() + 1, text.size()));
+    const std::string_view value = text.substr(std::min(name.size() + 1, text.size()));
+    if (is_recorded(name) && value.find('/') == std::string_view::npos) variables[std::string(name)] = value;
   }
   return variables;
 }
