@@ -120,7 +120,8 @@ void add_place(const MeetingPoint& point, const tcp::Rendezvous& rendezvous, Shr
   wish.place = tcp::place_of(rendezvous);
 }
 
-transport::team::ShrinkingTeam shrinking(transport::team::Team& team) {
+/// `is_over`: the end of the team leaves no work undone, and waits for the devices need not report it.
+transport::team::ShrinkingTeam shrinking(transport::team::Team& team, bool is_over) {
   return {.is_lost =
               [&team](std::size_t rank, bool may_judge) {
                 const transport::team::FailureDetector& detector = team.failure_detector();
@@ -128,7 +129,11 @@ transport::team::ShrinkingTeam shrinking(transport::team::Team& team) {
                        team.state().status(rank).state.load() >= transport::team::RankStatus::leaving ||
                        (may_judge && detector.gives_no_sign(rank));
               },
-          .end = [&team](const std::string& reason) { team.abort().set(ErrorCode::aborted, reason); },
+          .end =
+              [&team, is_over](const std::string& reason) {
+                if (is_over) team.take_ends();
+                team.abort().set(ErrorCode::aborted, reason);
+              },
           .wait_elsewhere = [&team] { team.runtime().backend().wait_elsewhere(); },
           .timeout = team.settings().timeout};
 }
@@ -197,10 +202,13 @@ Communicator Communicator::Successor::of(Impl& impl, const ShrinkWish& wish, con
   transport::team::Team& team = impl.context->team();
   transport::team::free_deferred(team.runtime(), team.membership().devices());
   const std::lock_guard lock(team.calls().mutex());
-  impl.settle_calls(wish.timeout);
-  if (std::ranges::binary_search(wish.leaving, team.membership().rank())) return {};
+  const bool is_over = impl.settle_calls(wish.timeout);
+  if (std::ranges::binary_search(wish.leaving, team.membership().rank())) {
+    if (is_over) team.take_ends();  // the others' end of it leaves no work undone
+    return {};
+  }
 
-  transport::team::ShrinkingTeam shrinking_team = shrinking(team);
+  transport::team::ShrinkingTeam shrinking_team = shrinking(team, is_over);
   std::optional<OpenMemory> memory;
   if (place != nullptr) {
     memory.emplace(team);

@@ -214,27 +214,27 @@ bool CommunicatorCollectives::Impl::end_work_of_calls() {
   return is_over;
 }
 
-void CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longest) {
+bool CommunicatorCollectives::Impl::settle_calls(std::chrono::milliseconds longest) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds moment{1};
   Team& team = context->team();
   if (!team.abort().is_set()) {
     const auto deadline = Clock::now() + longest;
-    const auto is_settled = [&team] {
+    const bool is_over = wait_until(deadline, [&team] {
       return team.abort().is_set() || (team.progress().is_idle() && have_all_completed(team));
-    };
-    static_cast<void>(wait_until(deadline, is_settled));
+    });
     // Launches of graphs are not among the calls that are counted.
     if (!team.abort().is_set() && context->launcher().has_captured()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
       end_launches(std::max<std::chrono::milliseconds>(left, moment),
                    "ranks changed with launches under way");
     }
+    if (!team.abort().is_set()) return is_over;
   }
-  if (!team.abort().is_set()) return;
   context->launcher().mark();
   if (wait_until(Clock::now() + moment, [this] { return context->launcher().has_passed(); })) take_failures();
   team.take_ends();
+  return false;
 }
 
 void CommunicatorCollectives::Impl::end_launches(std::chrono::milliseconds longest, const char* reason) {

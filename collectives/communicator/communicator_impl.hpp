@@ -34,8 +34,9 @@ class CommunicatorCollectives::Impl {
   [[nodiscard]] CommunicatorOptions options() const;
   /// Before ranks go on as another communicator: if this one runs, waits for its calls on all ranks, for
   /// `longest` at most. If it has ended, waits a moment for what is left of them on the streams, and takes
-  /// the failures of this: the caller knows. The lock of the team's calls must be held.
-  void settle_calls(std::chrono::milliseconds longest);
+  /// the failures of this: the caller knows. Returns true if it runs and none of its work is under way. The
+  /// lock of the team's calls must be held.
+  [[nodiscard]] bool settle_calls(std::chrono::milliseconds longest);
 
   std::unique_ptr<collectives::TeamContext> context;
 
