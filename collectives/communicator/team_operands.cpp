@@ -25,6 +25,17 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
   return layout_in(*tensor.layout(), MemoryFormat::contiguous);
 }
 
+std::byte* address_of(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
+}
+
+/// Returns the offset of a member's part in a whole, in bytes.
+std::uint64_t start_of_part(const Request& request, std::size_t member, const Tensor& part) {
+  if (request.parts.empty()) return member * part.nbytes();
+  return std::accumulate(request.parts.begin(), request.parts.begin() + static_cast<std::ptrdiff_t>(member),
+                         std::uint64_t{0});
+}
+
 /// Copies of rows, each from one place to one.
 class RowCopies {
  public:
@@ -46,10 +57,12 @@ class RowCopies {
       row += rows;
     }
   }
-  void queue(backend::Backend& backend, backend::StreamRef stream, std::uint32_t most_multiprocessors) const {
+  void queue(TeamContext& context, backend::StreamRef stream) const {
     if (segments_.empty()) return;
-    backend.fan_out(
-        stream, {.segments = segments_, .pointers = pointers_, .most_multiprocessors = most_multiprocessors});
+    context.runtime().backend().fan_out(
+        stream, {.segments = segments_,
+                 .pointers = pointers_,
+                 .most_multiprocessors = context.team().settings().most_multiprocessors});
   }
 
  private:
@@ -143,7 +156,7 @@ void TeamOperands::copy_rows(RowsTo to, std::size_t local, const Tensor& whole, 
     part += bytes;
     in_whole += copy.row_bytes;
   }
-  copies.queue(context_.runtime().backend(), streams_[local], most_multiprocessors());
+  copies.queue(context_, streams_[local]);
 }
 
 void TeamOperands::leave_kept_parts_alone() {
@@ -175,8 +188,7 @@ void TeamOperands::copy_inputs_in_place(const transport::Plan& plan) {
     add(before + kept, input.nbytes());
     input = copy;
   }
-  for (std::size_t local = 0; local < copies.size(); ++local)
-    copies[local].queue(context_.runtime().backend(), streams_[local], most_multiprocessors());
+  for (std::size_t local = 0; local < copies.size(); ++local) copies[local].queue(context_, streams_[local]);
 }
 
 const std::byte* TeamOperands::add_stand_in(std::size_t local, transport::BufferId buffer) {
@@ -221,15 +233,9 @@ void TeamOperands::leave_own_copies_alone(std::size_t root) {
         const std::size_t operand = (member - membership().first_local()) * columns() + column;
         const Tensor& input = inputs_[operand];
         const Tensor& output = outputs_[operand];
-        const std::uint64_t offset = has_root ? 0 : start_of_part(member, input);
+        const std::uint64_t offset = has_root ? 0 : start_of_part(request_, member, input);
         return !output.defined() || address_of(input) == address_of(output) + offset;
       });
-}
-
-std::uint64_t TeamOperands::start_of_part(std::size_t member, const Tensor& part) const {
-  if (request_.parts.empty()) return member * part.nbytes();
-  return std::accumulate(request_.parts.begin(), request_.parts.begin() + static_cast<std::ptrdiff_t>(member),
-                         std::uint64_t{0});
 }
 
 transport::Operands& TeamOperands::bind() {

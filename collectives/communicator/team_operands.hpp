@@ -82,18 +82,10 @@ class TeamOperands {
   [[nodiscard]] const transport::team::Membership& membership() const { return context_.team().membership(); }
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
   [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
-  [[nodiscard]] static std::byte* address_of(const Tensor& tensor) {
-    return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
-  }
-  [[nodiscard]] std::uint32_t most_multiprocessors() const {
-    return context_.team().settings().most_multiprocessors;
-  }
   enum class RowsTo : std::uint8_t { parts, whole };
   /// Queues the copy from a whole to its parts, one behind the other, or back.
   void copy_rows(RowsTo to, std::size_t local, const Tensor& whole, const Tensor& parts,
                  const PartsInRows& shape);
-  /// Returns the offset of a member's part in a whole, in bytes.
-  [[nodiscard]] std::uint64_t start_of_part(std::size_t member, const Tensor& part) const;
   const std::byte* add_stand_in(std::size_t local, transport::BufferId buffer);
 
   TeamContext& context_;
