@@ -153,7 +153,7 @@ void bind_meeting_points(nb::module_& module) {
                    "that all decide alike.")
       .def(
           "close", [](OpenMeetingPoint& self) { const OpenMeetingPoint closed(std::move(self)); },
-          "Ends it, also if it has ended.")
+          "Closes the meeting point. Does nothing if it is closed.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__",

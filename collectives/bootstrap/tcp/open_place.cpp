@@ -66,7 +66,7 @@ OpenPlace::OpenPlace(const Place& place, std::size_t most)
     : newcomers_(place, most),
       bell_(make_bell()),
       thread_(
-          {.name = "tutti-newcomers", .purpose = "that hears who comes to a meeting point"},
+          {.name = "tutti-newcomers", .purpose = "that accepts connections at a meeting point"},
           [this] { run(); }, [](const backend::Escaped& escaped) { log_warning(escaped.what); }) {}
 
 OpenPlace::~OpenPlace() {
@@ -117,7 +117,8 @@ void OpenPlace::look() {
     newcomers_.look();
     has_failed_ = false;
   } catch (const std::exception& error) {
-    if (!has_failed_) log_warning(fmt::format("OpenMeetingPoint: cannot hear who comes: {}", error.what()));
+    if (!has_failed_)
+      log_warning(fmt::format("OpenMeetingPoint: cannot accept connections: {}", error.what()));
     has_failed_ = true;
   }
   count();

@@ -115,11 +115,11 @@ WaitingNewcomers::Guests WaitingNewcomers::without_those_gone() {
 void WaitingNewcomers::greet(Claim claim, Line line) {
   if (claim.rank != Claim::newcomer) {
     line.send_failure(ErrorCode::invalid_argument,
-                      fmt::format("rank {} comes where ranks that have met let new ones in "
-                                  "(Communicator::join)",
+                      fmt::format("rank {} has come to a meeting point at which running ranks let new "
+                                  "processes in: those call Communicator::join",
                                   claim.rank));
   } else if (guests_.size() >= most_) {
-    static_cast<void>(line.send_note(fmt::format("as many processes wait there as may, {}", most_)));
+    static_cast<void>(line.send_note(fmt::format("no more than {} may wait there, and so many do", most_)));
   } else {
     line.expect(sizeof(Applicant));
     guests_.push_back({.line = std::move(line)});

@@ -178,7 +178,7 @@ TEST(OpenMeetingPoints, TellsWhoIsOneTooMany) {
     transport::team::synchronize(exchange);
     if (exchange.rank() == 1) {
       EXPECT_TRUE(refuses([&] { static_cast<void>(join(point, short_timeout)); }, ErrorCode::timeout,
-                          {"as many processes wait there as may, 1"}));
+                          {"no more than 1 may wait there"}));
     }
     transport::team::synchronize(exchange);
   });
