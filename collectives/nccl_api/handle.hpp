@@ -34,7 +34,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   int ranks = 1;
   tutti::Device device{};
   bool is_finalized = false;
-  /// Those of `ncclRedOpCreatePreMulSum`, from the number `ncclNumOps` on.
+  /// The factors of `ncclRedOpCreatePreMulSum`: the first is operation `ncclNumOps`, and so on.
   std::vector<std::shared_ptr<const tutti::nccl_api::Factor>> factors{};
 
   /// Returns the stream behind a handle.

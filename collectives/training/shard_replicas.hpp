@@ -34,7 +34,7 @@ class ShardReplicas {
   };
   /// The tensors of a shard: parameters, then state.
   using Tensors = std::vector<Tensor>;
-  /// How the flat buffers were cut when copies were made.
+  /// The way in which the flat buffers were cut when copies were made.
   struct Cut {
     std::int64_t members = 0;
     std::int64_t first = 0;  ///< the first local member
@@ -58,8 +58,9 @@ class ShardReplicas {
   [[nodiscard]] static Start restore(Communicator& communicator, const ShardReplicas* held,
                                      const std::vector<ParameterShard>& like);
 
-  /// For the shards of an optimiser, which must outlive it. If they have been restored, it begins with copies
-  /// of them, and keeps those of `before`, which this rank may have, until its own are sure.
+  /// Makes replicas of the shards of an optimiser, which must outlive them. If the shards have been restored,
+  /// it begins with copies of them, and keeps those of `before`, which this rank may have, until its own are
+  /// sure.
   ShardReplicas(Communicator& communicator, const std::vector<ParameterShard>& shards, const Start& start,
                 const ShardReplicas* before);
   ShardReplicas(const ShardReplicas&) = delete;

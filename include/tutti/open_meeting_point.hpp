@@ -25,24 +25,24 @@ class OpenPlace;
 ///                                                                    .fewest = 1,
 ///                                                                    .new_rank_timeout = 0ms});
 ///
-/// In `grow` and `replace` at the same meeting point, the rank of the process that holds it lets the new ones
-/// in, instead of the lowest rank: those that came first are asked first, and those that answer first come
-/// in, so that one that is stopped holds nobody up. Those that are too many go on waiting. If its process
-/// ends, those that wait come again: to the lowest rank that is left, or to another process that opens the
-/// point. While the process is stopped, or alive but not in the call, `grow` and `replace` at the point end
-/// by their timeout, because nobody else can listen there.
+/// In `grow` and `replace` at the same meeting point, the rank that holds it lets new processes in, instead
+/// of the lowest rank. It asks those that came first, and takes those that answer first, so a process that is
+/// stopped delays nobody. Those that are too many go on waiting. If the rank that holds the point is lost,
+/// those that wait connect again: to the lowest rank that is left, or to another process that opens the
+/// point. While that rank is stopped, or alive but not in the call, nobody else can listen there: `grow` and
+/// `replace` at the point end by their timeout.
 ///
 /// A process waits until its own timeout (`JoinOptions::timeout`), and its error then says that it has waited
 /// here. One that cannot become a rank is refused at once: with another secret, job or build, or in another
-/// PID namespace. Whoever does not prove that it knows the secret is not counted, is told nothing of the
-/// others, and delays nobody: such connections are limited as those to `tutti::tcp::Exchange` are.
+/// PID namespace. A process that does not prove that it knows the secret is not counted, is told nothing of
+/// the others, and delays nobody. Such connections are limited as those to `tutti::tcp::Exchange` are.
 ///
-/// A thread of this process hears who comes, and sleeps while nobody does. Processes that are forked from
-/// this one hold nothing open.
+/// A thread of this process accepts connections, and sleeps while there are none. Processes that are forked
+/// from this one hold nothing open.
 class TUTTI_EXPORT OpenMeetingPoint {
  public:
-  /// Begins to listen at `point`, where `most_waiting` processes, 1 to 256, may wait at a time. One more is
-  /// told so, and tries again until its timeout.
+  /// Begins to listen at `point`, where `most_waiting` processes, 1 to 256, may wait at a time. Any more
+  /// are turned away with this reason, and try again until their timeout.
   ///
   /// Throws Error(invalid_argument) for bad arguments; Error(transport_failure) with errno if the process
   /// cannot listen there, for instance because another one does; and Error(out_of_memory) if no thread can
@@ -52,7 +52,7 @@ class TUTTI_EXPORT OpenMeetingPoint {
   OpenMeetingPoint& operator=(OpenMeetingPoint&& other) noexcept;
   OpenMeetingPoint(const OpenMeetingPoint&) = delete;
   OpenMeetingPoint& operator=(const OpenMeetingPoint&) = delete;
-  /// Closes it, at the end of a call that is letting processes in. Those that wait look for it again.
+  /// Closes the point, after a call that is letting processes in. Those that wait try to connect again.
   ~OpenMeetingPoint();
 
   /// Returns how many processes wait to be let in; 0 if it is empty. Thread-safe; reads one number, and waits

@@ -110,14 +110,14 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
 };
 
 struct NetworkOptions {
-  /// Where the others reach this process, by name or number; it listens there, at a port that the system
-  /// chooses. Empty: TUTTI_ADDRESS; else the address from which the system would send to rank 0's, and on
-  /// rank 0 to anywhere; the loopback address if there is no other.
+  /// Address at which the others reach this process, by name or number; it listens there, at a port that the
+  /// system chooses. Empty: TUTTI_ADDRESS; else the address from which the system would send to rank 0's, and
+  /// on rank 0 to anywhere; the loopback address if there is no other.
   std::string address;
   std::string
       secret;  ///< the same on all ranks; may be empty if nobody else can change what the exchange carries
   bool encrypts = false;  ///< everything that is sent, instead of authenticating it only; one rank is enough
-  /// How long another process's host may be silent. It has three quarters of that to accept a connection.
+  /// Longest silence of another process's host, which has three quarters of that to accept a connection.
   std::chrono::milliseconds timeout{60'000};
 };
 

@@ -29,10 +29,10 @@ class JoinedProcesses : public Processes {
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) final;
 
  protected:
-  /// To be called all the time while other ranks are waited for. It may end the process.
+  /// A function that is called again and again while other ranks are waited for. It may end the process.
   using Look = std::function<void()>;
 
-  /// Every rank's bytes, all of one length, in order of ranks.
+  /// Gathers every rank's bytes, all of one length, in order of ranks.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const Look& look) = 0;
   [[nodiscard]] virtual std::unique_ptr<Communicator> join(const CommunicatorOptions& options) = 0;
   /// Ends the job, or as much of it as can be reached, at once.

@@ -31,7 +31,7 @@ class Processes {
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// Whether a launcher started them: then even a single one is a rank.
+  /// Returns true if a launcher started them: then even a single one is a rank.
   [[nodiscard]] virtual bool are_ranks() const = 0;
   /// Returns true if MPI has been initialised.
   [[nodiscard]] virtual bool have_mpi() const { return false; }
@@ -83,7 +83,7 @@ template <class Value>
   return by_rank;
 }
 
-/// Of one process that was started alone.
+/// Makes the `Processes` of one process that was started alone.
 [[nodiscard]] std::unique_ptr<Processes> make_single_process();
 /// Initialises MPI and, at its end, finalises it. Throws UsageError without MPI, or where the library sees
 /// other processes than the launcher started.

@@ -61,7 +61,7 @@ void StandIns::keep_operands(std::span<const backend::StreamRef> lanes) const {
 
 void StandIns::copy_in(Runtime& runtime, std::span<const backend::StreamRef> lanes) const {
   for (const auto& [lane, use, operand, owner, stand_in] : replaced_) {
-    // The plan's lanes wait for that one, and the stand-in's memory has been had for this one.
+    // The plan's lanes wait for `use.ready`; the stand-in was allocated for the operand's own lane.
     if (use.ready != lane) runtime.part<Streams>().order(lanes[lane], lanes[use.ready]);
     if (!use.is_read) continue;
     runtime.backend().copy(

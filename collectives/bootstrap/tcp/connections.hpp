@@ -20,7 +20,7 @@
 
 namespace tutti::tcp {
 
-/// Which of the two connections between a pair of processes a frame travels on.
+/// One of the two connections between a pair of processes, on which a frame travels.
 enum class Direction : std::uint8_t {
   out,  ///< this process opened it, and sends its messages there
   in,   ///< the other process opened it; this one sends back how many messages it has received

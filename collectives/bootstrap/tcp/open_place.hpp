@@ -14,7 +14,8 @@
 
 namespace tutti::tcp {
 
-/// A place that this process holds open: a thread hears who comes, except while an entrance does.
+/// A place that this process holds open: a thread of its own accepts connections there, except while an
+/// entrance does.
 class OpenPlace {
  public:
   /// Opens the place. Throws as the constructor of `OpenMeetingPoint`.
@@ -36,7 +37,7 @@ class OpenPlace {
   /// Takes those who wait from the thread, until `give_back`. Returns nullptr if somebody else has them.
   [[nodiscard]] WaitingNewcomers* take();
   void give_back() noexcept;
-  /// Updates `waiting_count`; is called by whoever has looked.
+  /// Updates `waiting_count`. Call it after each look at who waits.
   void count() noexcept { waiting_count_.store(newcomers_.count()); }
 
  private:

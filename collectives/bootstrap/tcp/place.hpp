@@ -11,7 +11,7 @@
 
 namespace tutti::tcp {
 
-/// A meeting point, as connections are made there.
+/// A meeting point, with the addresses that its name stands for.
 struct Place {
   Rendezvous rendezvous;
   std::vector<Address> addresses;

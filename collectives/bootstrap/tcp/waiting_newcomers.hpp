@@ -34,20 +34,20 @@ class WaitingNewcomers {
   WaitingNewcomers& operator=(const WaitingNewcomers&) = delete;
   ~WaitingNewcomers();
 
-  /// Hears who comes and leaves, without waiting.
+  /// Notices who comes and who leaves, without waiting.
   void look();
-  /// Hears too, tells `host` which of those that it has let in have left, and lets in those who wait, in the
-  /// order in which they came, as far as it has tickets.
+  /// Does the same, tells `host` which of those that it has let in have left, and lets in those who wait, in
+  /// the order in which they came, as far as it has tickets.
   void look(const Host& host);
   /// Forgets those that have been let in: they need this connection no longer.
   void forget_admitted();
 
   /// Returns how many have asked to be let in and have not been.
   [[nodiscard]] std::size_t count() const;
-  /// Adds what is to be waited for. Returns false if `look` must be called soon all the same, because there
-  /// is no room for another connection.
+  /// Adds the sockets on which to wait for the next event. Returns false if `look` must be called soon even
+  /// without one, because there is no room for another connection.
   [[nodiscard]] bool add_sockets(std::vector<pollfd>& sockets) const;
-  /// Says who has come besides, in words, as `Visitors::account` does.
+  /// Says in words who else has come, as `Visitors::account` does.
   [[nodiscard]] std::string account() const { return visitors_.account(); }
   /// Returns whether it listens at the place.
   [[nodiscard]] bool is_at(const Place& place) const;
@@ -68,9 +68,9 @@ class WaitingNewcomers {
   using Guests = std::list<Guest>;
 
   void greet(Claim claim, Line line);
-  /// Hears a guest. Returns false if it has left, or cannot become a rank.
+  /// Reads what a guest has sent. Returns false if it has left, or cannot become a rank.
   [[nodiscard]] static bool hear(Guest& guest);
-  /// Takes out those that have left, and returns them.
+  /// Removes the guests that have left, and returns them.
   [[nodiscard]] Guests without_those_gone();
   [[nodiscard]] bool send_ticket(Guest& guest, const transport::team::Ticket& ticket);
   void close_in_child() noexcept;

@@ -109,9 +109,9 @@ class NewcomerAdmission {
 /// of them have arrived, too. From then on they take part like ranks: they map the same memory.
 class SurvivorAgreement {
  public:
-  /// For this rank, `self`. The wish must outlive it.
+  /// Takes part as this rank, `self`. The wish must outlive it.
   SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team, const ShrinkWish& wish);
-  /// For a newcomer, which takes part in one attempt.
+  /// Takes part as a newcomer, in one attempt.
   SurvivorAgreement(const SurvivorBoard& board, std::size_t self, ShrinkingTeam team, const ShrinkWish& wish,
                     std::uint32_t attempt);
   SurvivorAgreement(const SurvivorAgreement&) = delete;
