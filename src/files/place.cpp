@@ -31,6 +31,11 @@ bool is_stream(const struct stat& file) {
   return !S_ISREG(file.st_mode) || standard_stream(file) >= 0;
 }
 
+/// Nobody may write to such a file. The system lets root write to it all the same.
+bool is_read_only(const struct stat& file) {
+  return S_ISREG(file.st_mode) && (file.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) == 0;
+}
+
 bool has_access_control_list(const std::string& path) {
   return getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
 }
@@ -50,7 +55,7 @@ Place::Place(std::string path) : path_(std::move(path)), target_(path_) {
   }
   if (!status_) return;
   is_stream_ = files::is_stream(*status_);
-  may_be_written_ = faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) == 0;
+  may_be_written_ = !is_read_only(*status_) && faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) == 0;
   may_be_replaced_ = may_be_written_ && !is_stream_ && status_->st_nlink == 1 && !target_.empty() &&
                      !has_access_control_list(target_);
 }
@@ -74,6 +79,10 @@ Descriptor Place::open_where_it_is(std::chrono::milliseconds patience) const {
   // Opened anew, a file would be written from its beginning, over what is printed.
   const int stream = status_ ? standard_stream(*status_) : -1;
   if (stream >= 0) return Descriptor(fcntl(stream, F_DUPFD_CLOEXEC, 0));
+  if (status_ && is_read_only(*status_)) {
+    errno = EACCES;
+    return {};
+  }
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     constexpr int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;

@@ -64,7 +64,7 @@ bool FatedProcesses::is_over() {
   const bool is_late = Clock::now() - began_ > limit_;
   EXPECT_FALSE(is_late);
   std::size_t ended = 0;
-  for (std::size_t each = 0; each < fates_.size(); ++each) ended += has_ended_[each] ? 1 : 0;
+  for (std::size_t each = 0; each < fates_.size(); ++each) ended += has_ended_[each] ? 1U : 0U;
   return is_late || ended == fates_.size();
 }
 
