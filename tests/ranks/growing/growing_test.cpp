@@ -263,8 +263,9 @@ TEST(Growing, RefusesStrangersAndRanksThatMeet) {
     } else if (exchange.rank() == 1) {
       const tcp::Rendezvous late{
           .rank = 1, .size = 2, .port = point.port, .secret = point.secret, .job = point.job};
-      EXPECT_TRUE(refuses([&] { tcp::Exchange met(late); }, ErrorCode::invalid_argument,
-                          {"rank 1 comes where ranks that have met let new ones in"}));
+      EXPECT_TRUE(
+          refuses([&] { tcp::Exchange met(late); }, ErrorCode::invalid_argument,
+                  {"rank 1 has come to a meeting point at which running ranks let new processes in"}));
     }
     transport::team::synchronize(exchange);
     if (exchange.rank() == 2) expect_works(*std::make_unique<Communicator>(join(point)), 2, 3);
