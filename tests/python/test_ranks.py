@@ -87,7 +87,7 @@ def grow_by_those_who_wait(rank, ranks, port):
             time.sleep(0.01)
         mine = tutti.tensor([held.waiting_count if rank == 0 else 0], device=communicator.devices[0])
         waiting = communicator.all_reduce(mine).tolist()[0]
-        communicator = communicator.grow(point, most=waiting + 5, fewest=1, new_rank_timeout=0)
+        communicator = communicator.grow(point, most=waiting, new_rank_timeout=30)
     return described(communicator)
 
 
