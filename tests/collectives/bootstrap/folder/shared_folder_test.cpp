@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tutti/shared_folder.hpp"
+#include "collectives/bootstrap/folder/shared_folder.hpp"
 
 #include "collectives/bootstrap/network_messages.hpp"
 #include "support/errors.hpp"
-#include "support/full_disk.hpp"
 #include "support/timing.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,7 +18,6 @@
 #include <latch>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,65 +36,6 @@ namespace fs = std::filesystem;
 using shared_folder::Rendezvous;
 
 constexpr auto invalid = ErrorCode::invalid_argument;
-
-class SharedFolder : public testing::Test {
- protected:
-  SharedFolder() {
-    std::string name = testing::TempDir() + "tutti-folder-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = name;
-  }
-  ~SharedFolder() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-
-  [[nodiscard]] Rendezvous as_rank(int rank, int size) const {
-    return {.rank = rank,
-            .size = size,
-            .local_rank = rank,
-            .folder = folder_,
-            .secret = "0123456789abcdef",
-            .job = "a test",
-            .timeout = 20s};
-  }
-  /// Runs a function for each rank on a thread of its own.
-  void on_ranks(int size, const std::function<void(const Rendezvous&)>& work) const {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([=, this] { work(as_rank(rank, size)); });
-    }
-  }
-  static std::vector<std::byte> meet(shared_folder::Exchange& exchange, std::byte mine = {}) {
-    std::vector<std::byte> all(static_cast<std::size_t>(exchange.size()));
-    exchange.all_gather({&mine, 1}, all);
-    return all;
-  }
-  /// Returns the job's folder, if there is one.
-  [[nodiscard]] std::optional<fs::path> job() const {
-    for (const auto& entry : fs::directory_iterator(folder_)) return entry.path();
-    return std::nullopt;
-  }
-
-  [[nodiscard]] std::ptrdiff_t hellos_of_rank_1() const {
-    if (!job()) return 0;
-    return std::ranges::count_if(fs::directory_iterator(*job()), [](const auto& entry) {
-      return entry.path().filename().string().starts_with("hello-1-");
-    });
-  }
-
-  /// Waits until the session that ranks are about to begin has a file of this name. Returns its folder.
-  [[nodiscard]] fs::path session_with(const std::string& name) const {
-    for (;; std::this_thread::sleep_for(1ms)) {
-      if (!job()) continue;
-      for (const auto& entry : fs::directory_iterator(*job())) {
-        if (entry.is_directory() && fs::exists(entry.path() / name)) return entry.path();
-      }
-    }
-  }
-
-  std::string folder_;
-};
 
 TEST_F(SharedFolder, GathersInOrderOfRanksAndIsLeftEmpty) {
   for (const int size : {1, 2, 5}) {
@@ -184,76 +122,6 @@ TEST_F(SharedFolder, RanksMayComeInAnyOrder) {
       EXPECT_EQ(meet(exchange).size(), 3U);
     });
   }
-}
-
-TEST_F(SharedFolder, AFullDiskIsToldOfAtOnceInTheExchange) {
-  for (const int full : {0, 2}) {
-    std::optional<FullDisk> disk;
-    std::latch have_met(3);
-    on_ranks(3, [&](const Rendezvous& rendezvous) {
-      shared_folder::Exchange exchange(rendezvous);
-      meet(exchange);
-      have_met.arrive_and_wait();
-      if (rendezvous.rank == full) disk.emplace();
-      const Stopwatch watch;
-      // The others fail to write, too, or hear why there is nothing to read.
-      EXPECT_TRUE(
-          refuses([&] { meet(exchange); }, ErrorCode::transport_failure, {"No space left on device"}));
-      EXPECT_LT(watch.elapsed(), patient(5s));
-    });
-    disk.reset();
-    EXPECT_TRUE(fs::is_empty(folder_));
-  }
-}
-
-TEST_F(SharedFolder, AFullDiskIsToldOfAtOnceInANetwork) {
-  std::optional<FullDisk> disk;
-  on_ranks(3, [&](const Rendezvous& rendezvous) {
-    std::unique_ptr<Network> network;
-    {
-      shared_folder::Exchange exchange(rendezvous);
-      network = exchange.network();
-    }
-    if (rendezvous.rank == 1) {
-      disk.emplace();
-      EXPECT_TRUE(refuses([&] { network->send(0, message(1, 0, 8)); }, ErrorCode::transport_failure,
-                          {"No space left on device"}));
-      return;
-    }
-    const Stopwatch watch;
-    EXPECT_TRUE(refuses([&] { static_cast<void>(wait_for_message(*network)); }, ErrorCode::peer_unavailable,
-                        {"rank 1 cannot go on", "No space left on device"}));
-    EXPECT_LT(watch.elapsed(), patient(5s));
-  });
-  disk.reset();
-  EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(SharedFolder, ADiskThatIsFullBeforeRanksMeetIsNamed) {
-  const FullDisk disk;
-  EXPECT_TRUE(refuses([&] { shared_folder::Exchange{as_rank(0, 2)}; }, ErrorCode::transport_failure,
-                      {"No space left on device"}));
-  EXPECT_TRUE(refuses([&] { shared_folder::Exchange{as_rank(1, 2)}; }, ErrorCode::transport_failure,
-                      {"No space left on device"}));
-  EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(SharedFolder, ADiskThatIsFullWhenARankArrivesIsToldOfAtOnce) {
-  std::optional<FullDisk> disk;
-  on_ranks(3, [&](const Rendezvous& rendezvous) {
-    if (rendezvous.rank == 2) {
-      const fs::path session = session_with("here-1");
-      // What it needs to be invited, and the space that it reserves, but none to say that it is there.
-      constexpr std::size_t tag = 32;
-      disk.emplace(tag + sizeof(int) + tag + session.filename().string().size() + tag + 1024 + tag / 2);
-    }
-    const Stopwatch watch;
-    EXPECT_TRUE(refuses([&] { shared_folder::Exchange{rendezvous}; }, ErrorCode::transport_failure,
-                        {"No space left on device"}));
-    EXPECT_LT(watch.elapsed(), patient(5s));
-  });
-  disk.reset();
-  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(SharedFolder, MessagesToThoseWhoHaveLeftAreDropped) {
