@@ -30,6 +30,14 @@ inline Communicator join(const MeetingPoint& point,
                             {.devices = {Device(0)}, .timeout = std::chrono::seconds(60)});
 }
 
+/// Returns what a process does that becomes this rank of so many, and works there.
+inline auto joins_as(const MeetingPoint& point, int rank, int count) {
+  return [=](Exchange&) {
+    Communicator communicator = join(point);
+    expect_works(communicator, rank, count);
+  };
+}
+
 /// Holds the point open on one of the ranks.
 inline std::optional<OpenMeetingPoint> held_by(int holder, const Exchange& exchange,
                                                const MeetingPoint& point) {

@@ -106,10 +106,7 @@ TEST(Growing, GoesOnAsBeforeIfTooFewCome) {
 TEST(Growing, TakesWhoHasComeByChoice) {
   const MeetingPoint point = some_meeting_point();
   const std::chrono::milliseconds enough = patient(asks_for_gpus() ? 5s : 1s);
-  Ranks newcomers(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 2, 3);
-  });
+  Ranks newcomers(1, joins_as(point, 2, 3));
   Ranks members(2, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     communicator = communicator.grow({.meeting_point = point, .most = 3, .fewest = 1, .timeout = enough});
@@ -187,10 +184,7 @@ TEST(Growing, NobodyMayLetAProcessIn) {
 
 TEST(Growing, ReplacesRanksThatLeave) {
   const MeetingPoint point = some_meeting_point();
-  Ranks spares(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 0, 3);
-  });
+  Ranks spares(1, joins_as(point, 0, 3));
   Ranks members(3, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     Communicator next = communicator.replace({.meeting_point = point, .leaving = {0}});
@@ -282,10 +276,7 @@ TEST(Growing, RefusesStrangersAndRanksThatMeet) {
 TEST(Growing, WaitsWhereRanksStillMeet) {
   tcp::Rendezvous rendezvous = local_rendezvous(2);
   const MeetingPoint point{.port = rendezvous.port, .secret = rendezvous.secret, .job = rendezvous.job};
-  Ranks newcomers(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 2, 3);
-  });
+  Ranks newcomers(1, joins_as(point, 2, 3));
   Ranks members(2, [&](Exchange& exchange) {
     // Rank 0 listens for a while before rank 1 comes, and turns the other process away.
     if (exchange.rank() == 1) std::this_thread::sleep_for(patient(100ms));

@@ -69,10 +69,7 @@ TEST(OpenMeetingPoints, ProcessesComeAnyTimeAndAreLetInUpToALimit) {
 
 TEST(OpenMeetingPoints, TakesThoseWhoWaitAndNobodyElse) {
   const MeetingPoint point = some_meeting_point();
-  Ranks newcomers(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 2, 3);
-  });
+  Ranks newcomers(1, joins_as(point, 2, 3));
   Ranks members(2, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     const auto open = held_by(0, exchange, point);
@@ -106,10 +103,7 @@ TEST(OpenMeetingPoints, GoesOnAsBeforeIfNobodyWaits) {
 
 TEST(OpenMeetingPoints, AnyRankMayHoldIt) {
   const MeetingPoint point = some_meeting_point();
-  Ranks newcomers(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 3, 4);
-  });
+  Ranks newcomers(1, joins_as(point, 3, 4));
   Ranks members(3, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     const auto open = held_by(2, exchange, point);
@@ -123,10 +117,7 @@ TEST(OpenMeetingPoints, AnyRankMayHoldIt) {
 
 TEST(OpenMeetingPoints, ThoseWhoWaitComeAgainIfTheirHolderIsKilled) {
   const MeetingPoint point = some_meeting_point();
-  Ranks spares(1, [&](Exchange&) {
-    Communicator communicator = join(point);
-    expect_works(communicator, 0, 3);
-  });
+  Ranks spares(1, joins_as(point, 0, 3));
   Ranks members(3, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     const auto open = held_by(0, exchange, point);
