@@ -12,6 +12,7 @@
 #include "tutti/registered_memory.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,18 @@ class ClosedMemory : public EveryCollective {
   }
   static void fill(const std::vector<Tensor>& tensors, const std::vector<HostArray>& values) {
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(make_tensor(values[i], Device::host()));
+  }
+  /// Launches several times, each time with other inputs, and checks the outputs.
+  static void expect_launches(const Exercise& run, const std::vector<Tensor>& in,
+                              const std::vector<Tensor>& out, const std::function<void()>& launch) {
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      const std::vector<HostArray> values = run.values(test_seed() + round);
+      fill(in, values);
+      synchronize_all();
+      launch();
+      synchronize_all();
+      EXPECT_TRUE(all_hold(run, out, run.expect(values)));
+    }
   }
   /// Rounds let peers use less than steps do, and are not for virtual devices.
   static bool lets_peers_use_operands() {
@@ -102,14 +115,7 @@ TEST_P(ClosedMemory, IsUsedByGraphs) {
   synchronize_all();
   const Stream origin = current_stream(run.inputs.front().device.index());
   const Graph graph = Graph::capture(origin, [&] { write(run, in, out); });
-  for (std::uint64_t round = 1; round <= 3; ++round) {
-    const std::vector<HostArray> values = run.values(test_seed() + round);
-    fill(in, values);
-    synchronize_all();
-    graph.launch(origin);
-    synchronize_all();
-    EXPECT_TRUE(all_hold(run, out, run.expect(values)));
-  }
+  expect_launches(run, in, out, [&] { graph.launch(origin); });
 }
 
 TEST_P(ClosedMemory, IsUsedByPersistentCalls) {
@@ -124,14 +130,7 @@ TEST_P(ClosedMemory, IsUsedByPersistentCalls) {
     EXPECT_TRUE(mentions(persistent.explain(), {"through stand-ins", "register_memory"}));
   }
   const Stream stream(persistent.home_device());
-  for (std::uint64_t round = 1; round <= 3; ++round) {
-    const std::vector<HostArray> values = run.values(test_seed() + round);
-    fill(in, values);
-    synchronize_all();
-    persistent.launch(stream);
-    synchronize_all();
-    EXPECT_TRUE(all_hold(run, out, run.expect(values)));
-  }
+  expect_launches(run, in, out, [&] { persistent.launch(stream); });
 }
 
 class OneProcess : public testing::Test {
