@@ -20,7 +20,8 @@ LaunchSite CudaBackend::site(StreamRef stream, const char* work, std::uint32_t m
 
 void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
   if (copy.rows == 0 || copy.row_bytes == 0) return;
-  const StreamDevice current(stream);
+  // A graph's copy belongs to the current device, which must have access to the memory.
+  const CurrentDevice current(stream.device);
   const cudaStream_t queue = site(stream, "a copy").stream;
   if (copy.rows == 1) {
     check(cudaMemcpyAsync(copy.target, copy.source, copy.row_bytes, cudaMemcpyDefault, queue),

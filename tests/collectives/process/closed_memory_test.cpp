@@ -147,20 +147,20 @@ class OneProcess : public testing::Test {
   [[nodiscard]] Tensor make(ClosedKind kind, int device) {
     return closed_.make(kind, DType::int32, {count}, Device(device));
   }
-  static Tensor open(int device) { return zeros({count}, {.dtype = DType::int32, .device = Device(device)}); }
 
   ClosedTensors closed_;
 };
 
 TEST_F(OneProcess, RegistrationOpensMemory) {
-  const Tensor source = open(0);
+  const Tensor source = make(ClosedKind::pieces, 0);
   const Tensor target = make(ClosedKind::pieces, 1);
   source.fill_(3);
   broadcast(source, {target}, by_p2p);
   EXPECT_TRUE(holds(target, 3));
   EXPECT_TRUE(is_through_stand_ins(last_plan()));
 
-  const MemoryRegistration registration = register_memory(target.data(), target.nbytes());
+  const MemoryRegistration of_source = register_memory(source.data(), source.nbytes());
+  const MemoryRegistration of_target = register_memory(target.data(), target.nbytes());
   source.fill_(4);
   broadcast(source, {target}, by_p2p);
   EXPECT_TRUE(holds(target, 4));
