@@ -89,7 +89,7 @@ endfunction()
 # tutti_test_run.
 #
 # To ctest, an entry takes two processors, and one that waits takes one: told of twice as many as there are (scripts/test
-# does that), it keeps all busy.
+# does that), it keeps all busy. Ranks that share GPUs with other tests count as four, since each process waits for its turn.
 function(tutti_test name)
   cmake_parse_arguments(
     PARSE_ARGV 1
@@ -216,6 +216,8 @@ function(tutti_test_run test_name)
       set_tests_properties(${test_name} PROPERTIES RUN_SERIAL ON)
     elseif(NOT TUTTI_TEST_SHARED_GPUS)
       set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
+    elseif(ranks IN_LIST arg_LABELS)
+      set_tests_properties(${test_name} PROPERTIES PROCESSORS 4)
     endif()
   else()
     list(REMOVE_ITEM arg_LABELS multi_gpu)
@@ -279,7 +281,6 @@ function(tutti_mpi_runs_of name)
       cuda.mpi.${name}.${count}
       BACKEND cuda
       RANKS ${count}
-      WAITS
       TIMEOUT ${arg_TIMEOUT}
       LABELS multi_gpu forks
       COMMAND ${run} ${count} ${program}
@@ -302,7 +303,7 @@ endfunction()
 #
 # One ctest entry: a command that starts RANKS ranks at a time, by default on virtual devices, by tests/mpi/run_ranks.
 # Where there is no mpirun, or the build lacks the backend, it is not registered. To ctest, it takes two processors for
-# each rank, and two in all if it WAITS, as tutti_test says.
+# each rank, two in all if it WAITS, and four on GPUs, as tutti_test says.
 function(tutti_mpi_run test_name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "RANKS;BACKEND;PLACES;TIMEOUT" "COMMAND;LABELS")
   if(NOT arg_BACKEND)
@@ -316,7 +317,9 @@ function(tutti_mpi_run test_name)
   endif()
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
   set(processors 2)
-  if(NOT arg_WAITS)
+  if(arg_BACKEND STREQUAL cuda)
+    set(processors 4)
+  elseif(NOT arg_WAITS)
     math(EXPR processors "2 * ${arg_RANKS}")
   endif()
   set(environment TUTTI_BACKEND=${arg_BACKEND} MPIRUN=${MPIEXEC_EXECUTABLE})
