@@ -48,9 +48,10 @@ std::optional<std::vector<std::size_t>> NewcomerAdmission::let_in(const ShrinkSt
     }
     trouble = fmt::format(": {}", error.what());
   }
-  std::vector<std::size_t> newcomers = newcomers_in(open);
   const bool has_waited_enough = this->has_waited_enough(open);
   const bool is_over = may_judge && (has_waited_enough || agreement_.is_time_over());
+  // Only now: whoever was the last to be waited for is among them.
+  std::vector<std::size_t> newcomers = newcomers_in(open);
   if (newcomers.size() >= (is_over ? fewest : most)) {
     newcomers.resize(std::min(newcomers.size(), most));
     return newcomers;

@@ -16,9 +16,11 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /// Ranks that let processes in, some of which are killed and stopped at any time: all agree on who goes on,
@@ -295,6 +297,100 @@ TEST(Newcomers, AgreeWithRanksWhoeverIsKilled) {
 
 TEST(Newcomers, AgreeWithRanksWhoeverIsStopped) {
   EXPECT_GT(run_trials(60, true), 10);
+}
+
+/// A process that does nothing until it is killed.
+class IdleProcess {
+ public:
+  IdleProcess() {
+    if (number_ != 0) return;
+    for (;;) pause();
+  }
+  IdleProcess(const IdleProcess&) = delete;
+  IdleProcess& operator=(const IdleProcess&) = delete;
+  ~IdleProcess() {
+    kill(number_, SIGKILL);
+    waitpid(number_, nullptr, 0);
+  }
+  [[nodiscard]] pid_t number() const { return number_; }
+
+ private:
+  const pid_t number_ = fork();
+};
+
+/// Has processes that wait already, as many as may come at a time. All arrive when they are let in, but for
+/// the first, which does `delay` later.
+class WaitingCrowd final : public Entrance {
+ public:
+  WaitingCrowd(const SurvivorBoard& board, pid_t process, std::chrono::nanoseconds delay)
+      : board_(board), process_(process), delay_(delay) {}
+  WaitingCrowd(const WaitingCrowd&) = delete;
+  WaitingCrowd& operator=(const WaitingCrowd&) = delete;
+  ~WaitingCrowd() override { are_let_in_.store(true); }
+
+  void look(const Host& host) override {
+    if (are_let_in_.load()) return;
+    for (std::size_t i = 0; i < board_.newcomers; ++i) {
+      const auto ticket =
+          host.admit({.build = BuildMark::own(), .process = process_, .process_space = process_space()});
+      if (i > 0) board_.slots[ticket.value().participant].arrived.store(1);
+    }
+    are_let_in_.store(true);
+  }
+  [[nodiscard]] std::string account() const override { return {}; }
+
+ private:
+  void arrive_last() {
+    while (!are_let_in_.load()) std::this_thread::yield();
+    for (const auto began = Clock::now(); Clock::now() - began < delay_;) continue;
+    board_.slots[board_.ranks()].arrived.store(1);
+  }
+
+  const SurvivorBoard board_;
+  const pid_t process_;
+  const std::chrono::nanoseconds delay_;
+  std::atomic<bool> are_let_in_{false};
+  std::jthread first_{[this] { arrive_last(); }};
+};
+
+/// Returns how many processes a lone rank takes that takes those who wait already.
+int count_taken(pid_t process, std::chrono::nanoseconds delay) {
+  const auto shared = std::make_unique<Shared>();
+  const SurvivorBoard board = shared->board(1);
+  const ShrinkWish wish{.leaving = {},
+                        .timeout = test::patient(60s),
+                        .change = RankChange::grow,
+                        .fewest_new = 1,
+                        .most_new = board.newcomers,
+                        .newcomer_timeout = 0ms,
+                        .place = "a place"};
+  int taken = 0;
+  SurvivorAgreement agreement(
+      board, 0,
+      {.is_lost = {},
+       .end = [](const std::string& /*reason*/) {},
+       .wait_elsewhere = [] {},
+       .timeout = wish.timeout,
+       .open_entrance = [&] { return std::make_unique<WaitingCrowd>(board, process, delay); },
+       .ticket = [] { return Ticket{}; }},
+      wish);
+  const auto make = [&](Exchange& exchange) {
+    taken = exchange.size() - 1;
+    for (ShrinkSlot& slot : board.slots) slot.made.store(1);
+  };
+  agreement.run(make, [] {});
+  return taken;
+}
+
+TEST(Newcomers, AreAllTakenWhoWaitedAlready) {
+  const IdleProcess process;
+  std::mt19937_64 random(test::test_seed());
+  const std::int64_t trials = test::scaled(2000);
+  for (std::int64_t trial = 0; trial < trials; ++trial) {
+    const std::chrono::nanoseconds delay(random() % 20'000);
+    ASSERT_EQ(count_taken(process.number(), delay), 16)
+        << "trial " << trial << ", " << delay.count() << " ns";
+  }
 }
 
 TEST(Newcomers, TakeTheNumbersOfThoseWhoDoNotGoOn) {
