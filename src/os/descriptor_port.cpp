@@ -219,7 +219,7 @@ DescriptorPort::DescriptorPort()
 
 DescriptorPort::~DescriptorPort() {
   if (process_ != getpid()) {
-    thread_.detach();  // a child's copy: the thread is its parent's
+    thread_.leave_to_parent();
     return;
   }
   is_stopping_.store(true);

@@ -55,6 +55,9 @@ class Thread {
   void join() noexcept;
   /// Detaches the thread: nobody waits for its end.
   void detach() noexcept;
+  /// Lets go of the parent's thread in a forked child, without asking the system: what that has kept of the
+  /// thread there may belong to one of the child's own by now.
+  void leave_to_parent() noexcept { joinable_ = false; }
 
   /// Returns how many processors the library's threads may use, or 0 if the system does not say.
   [[nodiscard]] static std::size_t processors() noexcept;

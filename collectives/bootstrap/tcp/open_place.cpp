@@ -4,14 +4,11 @@
 #include "settings/log.hpp"
 #include "tutti/error.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <new>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -71,10 +68,7 @@ OpenPlace::OpenPlace(const Place& place, std::size_t most)
 
 OpenPlace::~OpenPlace() {
   if (fork_mark_.is_in_child()) {
-    // It is the parent's. What the system keeps of it here may be another thread's by now, or gone: it is
-    // neither joined nor detached, and this copy of its handle is never destroyed.
-    alignas(backend::Thread) std::array<std::byte, sizeof(backend::Thread)> place;
-    new (place.data()) backend::Thread(std::move(thread_));
+    thread_.leave_to_parent();
     return;
   }
   {
