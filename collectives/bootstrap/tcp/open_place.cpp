@@ -19,17 +19,6 @@
 namespace tutti::tcp {
 namespace {
 
-/// Lists the places that this process holds open. Never destroyed.
-struct OpenPlaces {
-  static OpenPlaces& get() {
-    static auto* const of_process = new OpenPlaces;
-    return *of_process;
-  }
-
-  std::mutex mutex;
-  std::vector<std::weak_ptr<OpenPlace>> all;
-};
-
 Descriptor make_bell() {
   Descriptor bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (bell.is_open()) return bell;
@@ -42,21 +31,8 @@ Descriptor make_bell() {
 
 std::shared_ptr<OpenPlace> OpenPlace::at(const Place& place, std::size_t most) {
   auto opened = std::make_shared<OpenPlace>(place, most);
-  OpenPlaces& places = OpenPlaces::get();
-  const std::lock_guard lock(places.mutex);
-  std::erase_if(places.all, [](const std::weak_ptr<OpenPlace>& each) { return each.expired(); });
-  places.all.push_back(opened);
+  opened->newcomers_.note_holder(opened);
   return opened;
-}
-
-std::shared_ptr<OpenPlace> OpenPlace::find(const Place& place) {
-  OpenPlaces& places = OpenPlaces::get();
-  const std::lock_guard lock(places.mutex);
-  for (const std::weak_ptr<OpenPlace>& each : places.all) {
-    std::shared_ptr<OpenPlace> open = each.lock();
-    if (open != nullptr && open->is_open_at(place)) return open;
-  }
-  return nullptr;
 }
 
 OpenPlace::OpenPlace(const Place& place, std::size_t most)

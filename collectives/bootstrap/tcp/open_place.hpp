@@ -21,7 +21,9 @@ class OpenPlace {
   /// Opens the place. Throws as the constructor of `OpenMeetingPoint`.
   [[nodiscard]] static std::shared_ptr<OpenPlace> at(const Place& place, std::size_t most);
   /// Returns the one that this process holds open at the place, or nullptr.
-  [[nodiscard]] static std::shared_ptr<OpenPlace> find(const Place& place);
+  [[nodiscard]] static std::shared_ptr<OpenPlace> find(const Place& place) {
+    return WaitingNewcomers::holder_at(place);
+  }
 
   OpenPlace(const Place& place, std::size_t most);
   OpenPlace(const OpenPlace&) = delete;
@@ -41,9 +43,6 @@ class OpenPlace {
   void count() noexcept { waiting_count_.store(newcomers_.count()); }
 
  private:
-  [[nodiscard]] bool is_open_at(const Place& place) const {
-    return !fork_mark_.is_in_child() && newcomers_.is_at(place);
-  }
   void run();
   void look();
   /// Waits until somebody comes or leaves, or it is woken.

@@ -39,7 +39,8 @@ struct WaitingNewcomers::OfProcess {
   OfProcess() {
     const int status = pthread_atfork([] { get().lock(); }, [] { get().unlock(); },
                                       [] {
-                                        for (WaitingNewcomers* const each : get().all) each->close_in_child();
+                                        for (WaitingNewcomers* const each : get().all)
+                                          each->leave_to_parent();
                                         get().unlock();
                                       });
     if (status != 0) throw std::bad_alloc();
@@ -57,28 +58,49 @@ struct WaitingNewcomers::OfProcess {
     mutex.unlock();
   }
 
-  std::mutex mutex;
+  std::mutex mutex;  ///< held also while one begins or ends to listen, so that no fork comes in between
   std::list<WaitingNewcomers*> all;
 };
 
 WaitingNewcomers::WaitingNewcomers(const Place& place, std::size_t most)
     : key_(key_of(place.rendezvous)),
       most_(most),
-      listener_(listen_at(place.addresses, place.rendezvous)),
-      address_(own_address_of(listener_).text()),
       visitors_(key_, place.rendezvous.encrypts, transport::team::SurvivorBoard::most_newcomers) {
   OfProcess& of_process = OfProcess::get();
   const std::lock_guard lock(of_process.mutex);
+  listener_ = listen_at(place.addresses, place.rendezvous);
+  address_ = own_address_of(listener_).text();
   of_process.all.push_back(this);
 }
 
 WaitingNewcomers::~WaitingNewcomers() {
   OfProcess& of_process = OfProcess::get();
   const std::lock_guard lock(of_process.mutex);
+  close();
   of_process.all.remove(this);
 }
 
-void WaitingNewcomers::close_in_child() noexcept {
+void WaitingNewcomers::note_holder(const std::shared_ptr<OpenPlace>& holder) {
+  const std::lock_guard lock(OfProcess::get().mutex);
+  holder_ = holder;
+}
+
+std::shared_ptr<OpenPlace> WaitingNewcomers::holder_at(const Place& place) {
+  OfProcess& of_process = OfProcess::get();
+  const std::lock_guard lock(of_process.mutex);
+  for (const WaitingNewcomers* const each : of_process.all) {
+    std::shared_ptr<OpenPlace> holder = each->is_at(place) ? each->holder_.lock() : nullptr;
+    if (holder != nullptr) return holder;
+  }
+  return nullptr;
+}
+
+void WaitingNewcomers::leave_to_parent() noexcept {
+  close();
+  holder_.reset();
+}
+
+void WaitingNewcomers::close() noexcept {
   listener_.close();
   visitors_.close();
   for (Guest& guest : guests_) guest.line.close();
@@ -107,7 +129,9 @@ WaitingNewcomers::Guests WaitingNewcomers::without_those_gone() {
   visitors_.hear([this](Claim claim, Line line) { greet(claim, std::move(line)); });
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const auto each = guest++;
-    if (!hear(*each)) gone.splice(gone.end(), guests_, each);
+    if (hear(*each)) continue;
+    each->line.close();
+    gone.splice(gone.end(), guests_, each);
   }
   return gone;
 }

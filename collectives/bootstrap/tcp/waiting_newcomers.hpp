@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@
 #include <poll.h>
 
 namespace tutti::tcp {
+
+class OpenPlace;
 
 /// The processes that have come to a place and want to become ranks. They wait there until a rank lets them
 /// in. Used by one thread at a time. In forked children all its connections are closed, so that they end with
@@ -49,8 +52,10 @@ class WaitingNewcomers {
   [[nodiscard]] bool add_sockets(std::vector<pollfd>& sockets) const;
   /// Says in words who else has come, as `Visitors::account` does.
   [[nodiscard]] std::string account() const { return visitors_.account(); }
-  /// Returns whether it listens at the place.
-  [[nodiscard]] bool is_at(const Place& place) const;
+  /// Notes what holds it open between calls.
+  void note_holder(const std::shared_ptr<OpenPlace>& holder);
+  /// Returns what this process holds open at the place, or nullptr.
+  [[nodiscard]] static std::shared_ptr<OpenPlace> holder_at(const Place& place);
   /// Returns whether those who come to the place have the secret and the job of those who wait here.
   [[nodiscard]] bool has_key_of(const Place& place) const { return key_ == key_of(place.rendezvous); }
 
@@ -73,16 +78,20 @@ class WaitingNewcomers {
   /// Removes the guests that have left, and returns them.
   [[nodiscard]] Guests without_those_gone();
   [[nodiscard]] bool send_ticket(Guest& guest, const transport::team::Ticket& ticket);
-  void close_in_child() noexcept;
+  /// Returns whether it listens at the place.
+  [[nodiscard]] bool is_at(const Place& place) const;
+  void close() noexcept;
+  void leave_to_parent() noexcept;
 
   const Key key_;
   const std::size_t most_;
   /// Held while the connections change, and during a fork. Nothing else is called meanwhile.
   std::mutex mutex_;
   Descriptor listener_;
-  const std::string address_;
+  std::string address_;
   Visitors visitors_;
   Guests guests_;  ///< in the order in which they came
+  std::weak_ptr<OpenPlace> holder_;
 };
 
 }  // namespace tutti::tcp

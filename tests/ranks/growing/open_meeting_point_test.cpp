@@ -10,11 +10,13 @@
 #include "transport/team/shared/agreement.hpp"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -225,6 +227,37 @@ TEST(OpenMeetingPoints, ForkedProcessesHoldNothingOpen) {
     open.emplace(point);
     kill(child, SIGKILL);
     EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  });
+}
+
+TEST(OpenMeetingPoints, ForkedProcessesHoldNothingOpenWheneverTheyAreForked) {
+  const MeetingPoint point = some_meeting_point();
+  expect_all_right(1, [&](Exchange&) {
+    std::vector<pid_t> children;
+    std::atomic<bool> is_over{false};
+    const auto can_be_opened = [&] {
+      try {
+        const OpenMeetingPoint open(point);
+        return true;
+      } catch (const Error&) {
+        return false;  // a child listens there still
+      }
+    };
+    std::thread opens([&] {
+      while (!is_over.load() && !testing::Test::HasFailure()) EXPECT_TRUE(becomes_true(can_be_opened));
+    });
+    constexpr int count = 150;
+    for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+      const pid_t child = fork();
+      while (child == 0) pause();
+      children.push_back(child);
+    }
+    is_over.store(true);
+    opens.join();
+    for (const pid_t child : children) {
+      kill(child, SIGKILL);
+      EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    }
   });
 }
 
