@@ -257,8 +257,8 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
   const tcp::Place place = tcp::place_at(options.meeting_point, timeout, "Communicator::join");
   Impl::check(own);
   const tcp::Wait wait(timeout, options.watch);
-  for (;;) {
-    tcp::Admission admission = tcp::await_admission(place, wait);
+  for (int losses = 0;; ++losses) {
+    tcp::Admission admission = tcp::await_admission(place, wait, losses);
     Successor successor(own, false);
     const std::unique_ptr<transport::team::Newcomer> newcomer = newcomer_of(admission);
     if (newcomer == nullptr) continue;

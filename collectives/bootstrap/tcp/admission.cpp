@@ -20,7 +20,7 @@ using transport::team::Ticket;
 /// The way of a process to the ranks that let it in: it comes again and again until one does.
 class Candidate {
  public:
-  Candidate(const Place& place, const Wait& wait) : place_(place), wait_(wait) {}
+  Candidate(const Place& place, const Wait& wait, int losses) : place_(place), wait_(wait), losses_(losses) {}
 
   Admission await() {
     for (; !wait_.is_over(); pause()) {
@@ -31,11 +31,19 @@ class Candidate {
     }
     throw Error(ErrorCode::timeout,
                 fmt::format("Communicator::join: after {} s, no rank has let this process in at {}: {}",
-                            in_seconds(place_.rendezvous.timeout), place_of(place_.rendezvous),
-                            state_.value_or("nobody listens there")));
+                            in_seconds(place_.rendezvous.timeout), place_of(place_.rendezvous), account()));
   }
 
  private:
+  /// Says what has become of its attempts.
+  [[nodiscard]] std::string account() const {
+    const std::string state = state_.value_or(losses_ > 0 ? "its time is over" : "nobody listens there");
+    if (losses_ == 0) return state;
+    return fmt::format(
+        "{}; ranks have asked it {}, and gone on without it: it may join again, before they "
+        "next call Communicator::grow or replace",
+        state, losses_ == 1 ? "once" : fmt::format("{} times", losses_));
+  }
   /// Returns a connection on which both ends have proven themselves; nothing if there is nobody now.
   std::optional<Line> reach() {
     std::string state = "nobody listens there";
@@ -92,14 +100,15 @@ class Candidate {
 
   const Place& place_;
   const Wait& wait_;
+  const int losses_;
   std::optional<std::string> state_;  ///< of its last attempt
   bool is_turned_away_ = false;
 };
 
 }  // namespace
 
-Admission await_admission(const Place& place, const Wait& wait) {
-  return Candidate(place, wait).await();
+Admission await_admission(const Place& place, const Wait& wait, int losses) {
+  return Candidate(place, wait, losses).await();
 }
 
 }  // namespace tutti::tcp

@@ -16,7 +16,7 @@ struct Admission {
 
 /// Goes to the place, and waits until a rank there lets this process in. Throws Error(timeout) when the wait
 /// is over, which says whether ranks know that it waits, and the errors of `Exchange` for a listener that has
-/// another secret or is no rank.
-[[nodiscard]] Admission await_admission(const Place& place, const Wait& wait);
+/// another secret or is no rank. `losses`: how often ranks have let it in already, and gone on without it.
+[[nodiscard]] Admission await_admission(const Place& place, const Wait& wait, int losses);
 
 }  // namespace tutti::tcp

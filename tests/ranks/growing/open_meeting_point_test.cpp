@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/open_meeting_point.hpp"
 
+#include "collectives/bootstrap/tcp/admission.hpp"
 #include "ranks/growing/growing.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -175,6 +177,38 @@ TEST(OpenMeetingPoints, TellsWhoIsOneTooMany) {
     }
     transport::team::synchronize(exchange);
   });
+}
+
+TEST(OpenMeetingPoints, ThoseWhoLoseTheRaceForAPlaceComeAgain) {
+  const MeetingPoint point = some_meeting_point();
+  const int count = asks_for_gpus() ? 5 : 16;
+  constexpr int places = 2;
+  const Ranks newcomers(count, [&](Exchange&) {
+    Communicator communicator = join(point);
+    expect_works(communicator, communicator.rank(), 2 + places);
+  });
+  Ranks members(2, [&](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    const auto open = held_by(0, exchange, point);
+    await_waiting(exchange, open, count);
+    communicator = communicator.grow({.meeting_point = point, .most = places});
+    expect_works(communicator, exchange.rank(), 2 + places);
+    await_waiting(exchange, open, count - places);
+  });
+  expect_endings(members, {all_right, all_right});
+  // The others still wait, and are killed.
+}
+
+TEST(OpenMeetingPoints, WhoHasLostARaceIsToldWhatToDo) {
+  const tcp::Place place = tcp::place_at(some_meeting_point(), 10ms, "Communicator::join");
+  const std::function<void()> no_watch;
+  const auto is_told = [&](int losses, const std::vector<std::string>& text) {
+    return refuses([&] { static_cast<void>(await_admission(place, tcp::Wait(10ms, no_watch), losses)); },
+                   ErrorCode::timeout, text);
+  };
+  EXPECT_TRUE(is_told(1, {"nobody listens there; ranks have asked it once, and gone on without it",
+                          "it may join again, before they next call Communicator::grow or replace"}));
+  EXPECT_TRUE(is_told(2, {"ranks have asked it 2 times"}));
 }
 
 /// Returns how many bytes come before the connection is closed.
