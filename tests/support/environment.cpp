@@ -48,6 +48,11 @@ std::chrono::milliseconds patient(std::chrono::milliseconds time) {
   return std::chrono::milliseconds(std::llround(static_cast<double>(time.count()) * patience));
 }
 
+std::chrono::milliseconds hang_limit(std::chrono::milliseconds time) {
+  static const double of_ctest = number_from_environment("TUTTI_TEST_TIMEOUT", 0);
+  return std::max(patient(time), std::chrono::milliseconds(std::llround(of_ctest * 750)));
+}
+
 std::uint64_t test_seed() {
   static const std::uint64_t seed = [] {
     const char* text = std::getenv("TUTTI_TEST_SEED");

@@ -23,6 +23,11 @@ namespace tutti::test {
 /// `TUTTI_TEST_TIMEOUT_SCALE` multiplies ctest's own limits.)
 [[nodiscard]] std::chrono::milliseconds patient(std::chrono::milliseconds time);
 
+/// Returns a limit for what ends by itself unless something hangs: `time` as `patient` scales it or, if that
+/// is longer, three quarters of ctest's limit for this program, of which the environment variable
+/// `TUTTI_TEST_TIMEOUT` has the seconds. So it grows with the limits that suit the machine.
+[[nodiscard]] std::chrono::milliseconds hang_limit(std::chrono::milliseconds time = std::chrono::seconds(60));
+
 /// Returns the seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.
 [[nodiscard]] std::uint64_t test_seed();
 

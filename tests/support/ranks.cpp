@@ -199,7 +199,7 @@ class SharedExchange final : public Exchange {
       meeting_.arrived = 0;
       ++meeting_.round;
     }
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto deadline = std::chrono::steady_clock::now() + hang_limit();
     while (meeting_.round.load() == round) {
       if (std::chrono::steady_clock::now() > deadline)
         throw std::runtime_error("all_gather: a rank does not come");
@@ -302,7 +302,7 @@ void Ranks::resume_after_others(std::chrono::milliseconds limit, int rank) const
 
 std::vector<Ending> Ranks::wait(std::chrono::seconds limit) {
   std::vector<Ending> endings(processes_.size());
-  const auto deadline = std::chrono::steady_clock::now() + patient(limit);
+  const auto deadline = std::chrono::steady_clock::now() + hang_limit(limit);
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     int status = 0;
     while (waitpid(processes_[rank], &status, WNOHANG) == 0) {

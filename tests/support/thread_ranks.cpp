@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/thread_ranks.hpp"
 
+#include "support/environment.hpp"
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
@@ -39,7 +41,7 @@ class ThreadMeeting {
       }
       ++round_;
       meets_.notify_all();
-    } else if (!meets_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round; })) {
+    } else if (!meets_.wait_for(lock, hang_limit(), [&] { return round_ != round; })) {
       throw std::runtime_error("all_gather: a rank does not come");
     }
     // Nobody gathers again before all have been here: the next round needs them all.

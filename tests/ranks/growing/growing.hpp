@@ -24,10 +24,9 @@ inline MeetingPoint some_meeting_point() {
 }
 
 /// Joins the ranks that let processes in at the point, with one device.
-inline Communicator join(const MeetingPoint& point,
-                         std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+inline Communicator join(const MeetingPoint& point, std::chrono::milliseconds limit = hang_limit()) {
   return Communicator::join({.meeting_point = point, .timeout = limit},
-                            {.devices = {Device(0)}, .timeout = std::chrono::seconds(60)});
+                            {.devices = {Device(0)}, .timeout = hang_limit()});
 }
 
 /// Returns what a process does that becomes this rank of so many, and works there.

@@ -100,7 +100,7 @@ TEST(GrowingFaults, SparesTakeThePlacesOfWhoIsKilledAtAnyTime) {
     });
     Ranks members(rank_count, [&](Exchange& exchange) {
       const Stopwatch watch;
-      Communicator communicator = make(exchange, 60s);
+      Communicator communicator = make(exchange, hang_limit());
       // In every other trial spares wait at rank 0, as long as that lives.
       const auto open = held_by(trial % 2 == 0 ? 0 : -1, exchange, point);
       die_after(deaths.at(static_cast<std::size_t>(exchange.rank())));

@@ -56,7 +56,7 @@ TEST(OpenMeetingPoints, ProcessesComeAnyTimeAndAreLetInUpToALimit) {
     expect_works(communicator, communicator.rank(), 5);
   });
   Ranks members(2, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(0, exchange, point);
     await_waiting(exchange, open, 3);
     expect_works(communicator, exchange.rank(), 2);
@@ -75,7 +75,7 @@ TEST(OpenMeetingPoints, TakesThoseWhoWaitAndNobodyElse) {
   const MeetingPoint point = some_meeting_point();
   Ranks newcomers(1, joins_as(point, 2, 3));
   Ranks members(2, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(0, exchange, point);
     await_waiting(exchange, open, 1);
     const Stopwatch watch;
@@ -91,7 +91,7 @@ TEST(OpenMeetingPoints, TakesThoseWhoWaitAndNobodyElse) {
 TEST(OpenMeetingPoints, GoesOnAsBeforeIfNobodyWaits) {
   const MeetingPoint point = some_meeting_point();
   expect_all_right(2, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(0, exchange, point);
     const Stopwatch watch;
     EXPECT_TRUE(refuses(
@@ -109,7 +109,7 @@ TEST(OpenMeetingPoints, AnyRankMayHoldIt) {
   const MeetingPoint point = some_meeting_point();
   Ranks newcomers(1, joins_as(point, 3, 4));
   Ranks members(3, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(2, exchange, point);
     await_waiting(exchange, open, 1);
     communicator = communicator.grow({.meeting_point = point});
@@ -123,7 +123,7 @@ TEST(OpenMeetingPoints, ThoseWhoWaitComeAgainIfTheirHolderIsKilled) {
   const MeetingPoint point = some_meeting_point();
   Ranks spares(1, joins_as(point, 0, 3));
   Ranks members(3, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(0, exchange, point);
     await_waiting(exchange, open, 1);
     if (exchange.rank() == 0) std::raise(SIGKILL);
@@ -188,7 +188,7 @@ TEST(OpenMeetingPoints, ThoseWhoLoseTheRaceForAPlaceComeAgain) {
     expect_works(communicator, communicator.rank(), 2 + places);
   });
   Ranks members(2, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto open = held_by(0, exchange, point);
     await_waiting(exchange, open, count);
     communicator = communicator.grow({.meeting_point = point, .most = places});
@@ -342,7 +342,7 @@ TEST(OpenMeetingPoints, GrowRefusesAnotherJobAtTheSamePlace) {
     const OpenMeetingPoint moved = std::move(open);
     // NOLINTNEXTLINE(bugprone-use-after-move): it is empty.
     EXPECT_EQ(open.waiting_count(), 0);
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     point.job = "another";
     const auto is_refused_to_grow = [&](const GrowOptions& options, const std::string& text) {
       return refuses([&] { static_cast<void>(communicator.grow(options)); }, ErrorCode::invalid_argument,

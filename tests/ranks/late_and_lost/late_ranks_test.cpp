@@ -79,7 +79,8 @@ TEST(LateRanks, ARankThatIsLateForLongerThanTheTimeoutIsWaitedForAsItLives) {
 
 TEST(LateRanks, ARankThatIsLateForLongerThanThePatienceIsNamed) {
   expect_all_right(2, [](Exchange& exchange) {
-    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s, .patience = timeout});
+    Communicator communicator(exchange,
+                              {.devices = {Device(0)}, .timeout = hang_limit(), .patience = timeout});
     communicator.barrier();
     synchronize(0);
     expect_named_as_missing(exchange, communicator, timeout, {"all_reduce", "its last call is barrier (#1)"});
@@ -98,7 +99,7 @@ TEST(LateRanks, ACallMayBeMorePatientThanTheCommunicatorOrLess) {
     };
     be_late(timeout + timeout / 2);
     {
-      const PatienceGuard patience(60s);
+      const PatienceGuard patience(hang_limit());
       communicator.all_reduce_add({tensor}, {tensor});
       EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 2.0F));
       be_late(timeout + timeout / 2);

@@ -77,7 +77,7 @@ void expect_that_who_leaves_ends_calls(int hosts) {
     SCOPED_TRACE(name);
     expect_all_right(3, [&](Exchange& exchange) {
       pretend_host(exchange.rank() % hosts);
-      std::optional<Communicator> communicator = make(exchange, std::chrono::seconds(60));
+      std::optional<Communicator> communicator = make(exchange, hang_limit());
       const Tensor tensor = some_tensor();
       communicator->barrier();
       synchronize(0);

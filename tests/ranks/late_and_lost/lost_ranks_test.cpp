@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 
 TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
   Ranks ranks(3, [](Exchange& exchange) {
-    auto communicator = std::make_unique<Communicator>(make(exchange, 60s));
+    auto communicator = std::make_unique<Communicator>(make(exchange, hang_limit()));
     const Tensor tensor = some_tensor();
     for (int call = 0; call < 5; ++call) communicator->all_reduce_add({tensor}, {tensor});
     synchronize(0);
@@ -54,7 +54,7 @@ TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
 
 TEST(LostRanks, AreNamedByLaunchesOfWhatIsBound) {
   Ranks ranks(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor tensor = some_tensor();
     PersistentCollective bound =
         communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
@@ -71,7 +71,7 @@ TEST(LostRanks, AreNamedByLaunchesOfWhatIsBound) {
 
 TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
   Ranks ranks(2, [](Exchange& exchange) {
-    auto communicator = std::make_unique<Communicator>(make(exchange, 60s));
+    auto communicator = std::make_unique<Communicator>(make(exchange, hang_limit()));
     communicator->barrier();
     synchronize(0);
     if (exchange.rank() == 1) {
@@ -80,7 +80,7 @@ TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
         std::raise(SIGKILL);
       }).detach();
       communicator.reset();
-      std::this_thread::sleep_for(60s);
+      std::this_thread::sleep_for(hang_limit());
     }
     std::this_thread::sleep_for(patient(600ms));
     EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
@@ -200,7 +200,7 @@ TEST(LostRanks, ARankThatLeavesInsteadOfMakingACallEndsIt) {
 
 TEST(LostRanks, AbortEndsWaitsOfAllRanksAtOnce) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor tensor = some_tensor();
     std::jthread aborter;
     if (exchange.rank() == 2) {
@@ -332,7 +332,7 @@ TEST(LostRanks, ATimeoutMayBeAsLongAsThereIs) {
 TEST(LostRanks, ARankWithoutMemoryForACallMayMakeItAgain) {
   expect_all_right(2, [](Exchange& exchange) {
     virtual_devices::start(virtual_devices::VirtualMachine::from_topology("island", 1));
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor strided = ones({3000, 2000}, {.device = 0}).transpose(0, 1);  // goes through a dense copy
     const Tensor out = zeros({2000, 3000}, {.device = 0});
     synchronize(0);

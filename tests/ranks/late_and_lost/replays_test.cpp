@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(Replays, ThatWaitForARankThatLeavesEndAtOnce) {
   expect_all_right(3, [](Exchange& exchange) {
-    std::optional<Communicator> communicator = make(exchange, 60s);
+    std::optional<Communicator> communicator = make(exchange, hang_limit());
     const Tensor tensor = filled(1);
     std::optional<Launches> launches = launches_of(*communicator, tensor, tensor);
     launch_first(exchange, *launches);
@@ -155,7 +155,8 @@ TEST_P(Replays, ThatWaitForAKilledRankNameIt) {
 TEST_P(Replays, AreAsPatientAsTheirCommunicator) {
   expect_all_right(2, [](Exchange& exchange) {
     const std::chrono::milliseconds patience = patient(500ms);
-    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s, .patience = patience});
+    Communicator communicator(exchange,
+                              {.devices = {Device(0)}, .timeout = hang_limit(), .patience = patience});
     const Tensor tensor = filled(1);
     Launches launches = launches_of(communicator, tensor, tensor);
     launches.launch();
@@ -174,7 +175,7 @@ TEST_P(Replays, AreAsPatientAsTheirCommunicator) {
 
 TEST_P(Replays, WaitForLateRanksInTime) {
   expect_all_right(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor in = filled(static_cast<float>(exchange.rank() + 1));
     const Tensor out = filled(0);
     Launches launches = launches_of(communicator, in, out);
@@ -203,7 +204,7 @@ TEST_P(Replays, SatisfyNoCallThatIsMadeAtOnce) {
   for (const bool is_barrier : {true, false}) {
     SCOPED_TRACE(is_barrier ? "barrier" : "all_reduce");
     expect_all_right(2, [is_barrier](Exchange& exchange) {
-      Communicator communicator = make(exchange, 60s);
+      Communicator communicator = make(exchange, hang_limit());
       const Tensor in = filled(1);
       const Tensor out = filled(0);
       Launches launches = launches_of(communicator, in, out);
@@ -221,7 +222,7 @@ TEST_P(Replays, SatisfyNoCallThatIsMadeAtOnce) {
 
 TEST_P(Replays, OfDifferentCallsAreToldApart) {
   expect_all_right(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor in = filled(static_cast<float>(exchange.rank() + 1));
     const Tensor first_out = filled(0);
     const Tensor second_out = filled(0);
@@ -339,7 +340,7 @@ TEST(ReplaysInAnyOrder, AreRightOrEnd) {
       std::vector<Deed> kinds;
       for (std::size_t i = 0; i < deeds; ++i) kinds.push_back(static_cast<Deed>(random() % 5));
       const auto orders = random_orders(exchange.size(), random);
-      Communicator communicator = make(exchange, 60s);
+      Communicator communicator = make(exchange, hang_limit());
       Trial mine(communicator, kinds);
       transport::team::synchronize(exchange);
       const std::string end = mine.carry_out(orders[static_cast<std::size_t>(exchange.rank())]);

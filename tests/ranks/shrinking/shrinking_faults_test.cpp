@@ -65,7 +65,7 @@ TEST(ShrinkingFaults, SurvivorsOfKillsAtAnyTimeGoOnTogether) {
     SCOPED_TRACE(testing::Message() << "trial " << trial);
     const std::vector<std::chrono::microseconds> deaths = random_deaths(random);
     Ranks ranks(rank_count, [&](Exchange& exchange) {
-      Communicator communicator = make(exchange, 60s);
+      Communicator communicator = make(exchange, hang_limit());
       const auto death = deaths[static_cast<std::size_t>(exchange.rank())];
       if (death >= 0us) {
         std::thread([death] {

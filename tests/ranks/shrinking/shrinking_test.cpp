@@ -41,7 +41,7 @@ std::chrono::milliseconds short_timeout() {
 
 void expect_to_go_on_soon(int count) {
   Ranks ranks(count, [count](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor tensor = full({10'000}, 1, {.dtype = DType::float32, .device = 0});
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
@@ -73,7 +73,7 @@ TEST(Shrinking, GoesOnAloneSoon) {
 TEST(Shrinking, ShrinksAgainDownToOneRank) {
   const SharedObject<std::atomic<int>> have_worked;
   Ranks ranks(4, [&](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     int all_so_far = 0;
     for (int lost = 3; lost > 0; --lost) {
       if (exchange.rank() == lost) {
@@ -105,13 +105,13 @@ TEST(Shrinking, GoesOnWithoutAStoppedRankWhichThenLearnsIt) {
     communicator = communicator.shrink();
     expect_works(communicator, exchange.rank(), 2);
   });
-  ranks.resume_after_others(60s, 2);
+  ranks.resume_after_others(hang_limit(), 2);
   expect_endings(ranks, {all_right, all_right, all_right});
 }
 
 TEST(Shrinking, GoesOnWithoutRanksThatHaveLeft) {
   expect_all_right(3, [](Exchange& exchange) {
-    std::optional<Communicator> communicator = make(exchange, 60s);
+    std::optional<Communicator> communicator = make(exchange, hang_limit());
     if (exchange.rank() == 0) return communicator.reset();
     const Tensor tensor = some_tensor();
     static_cast<void>(failure_of(0, [&] { communicator->all_reduce_add({tensor}, {tensor}); }));
@@ -122,7 +122,7 @@ TEST(Shrinking, GoesOnWithoutRanksThatHaveLeft) {
 
 TEST(Shrinking, GoesOnWithoutRanksThatAreNamed) {
   expect_all_right(4, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor tensor = full({10'000}, 1, {.dtype = DType::float32, .device = 0});
     communicator.all_reduce_add({tensor}, {tensor});
     if (exchange.rank() == 2) {
@@ -144,7 +144,7 @@ TEST(Shrinking, GoesOnWithoutRanksThatAreNamed) {
 
 TEST(Shrinking, KeepsAllRanksAfterAnEndThatIsNobodysLoss) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     if (exchange.rank() == 1) communicator.abort("of a test");
     await_end(communicator);
     communicator = communicator.shrink();
@@ -154,7 +154,7 @@ TEST(Shrinking, KeepsAllRanksAfterAnEndThatIsNobodysLoss) {
 
 TEST(Shrinking, NamesWhoIsLateOnAllRanksAndMayBeTriedAgain) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const auto rank = exchange.rank();
     if (rank == 0) communicator.abort("of a test");
     await_end(communicator);
@@ -172,7 +172,7 @@ TEST(Shrinking, NamesWhoIsLateOnAllRanksAndMayBeTriedAgain) {
 
 TEST(Shrinking, LeavesOutWhoIsLateByChoice) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const ShrinkOptions options{.late = LateRanks::leave_out, .timeout = short_timeout()};
     if (exchange.rank() == 0) communicator.abort("of a test");
     await_end(communicator);
@@ -192,7 +192,7 @@ TEST(Shrinking, LeavesOutWhoIsLateByChoice) {
 
 TEST(Shrinking, RefusesWishesThatDiffer) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const int rank = exchange.rank();
     const std::vector<int> leaving = rank == 0 ? std::vector<int>{} : std::vector<int>{2};
     if (rank != 2) {
@@ -252,7 +252,7 @@ TEST(Shrinking, WaitsForBoundCalls) {
 TEST(Shrinking, IsRefusedBetweenHosts) {
   expect_all_right(2, [](Exchange& exchange) {
     pretend_host(exchange.rank());
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.shrink()); }, ErrorCode::unsupported,
                         {"the ranks are on 2 hosts"}));
     // Between hosts NCCL connects GPUs, and these ranks share one.
@@ -267,7 +267,7 @@ TEST(Shrinking, KeepsOptionsAndMembersOfSeveralDevices) {
     std::vector<Device> devices{Device(rank % count)};
     if (rank == 2 && count > 1) devices.emplace_back((rank + 1) % count);
     Communicator communicator(exchange, {.devices = devices,
-                                         .timeout = 60s,
+                                         .timeout = hang_limit(),
                                          .window_bytes = std::size_t{1} << 20U,
                                          .transport = TransportKind::staged,
                                          .determinism = Determinism::bitwise});
@@ -283,7 +283,7 @@ TEST(Shrinking, KeepsOptionsAndMembersOfSeveralDevices) {
 
 TEST(Shrinking, LeavesTensorsAndStreamsAlone) {
   Ranks ranks(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor memory = full({300'000}, 1, {.dtype = DType::float32, .device = 0});
     const Tensor kept = full({300'000}, 5, {.dtype = DType::float32, .device = 0});
     const Stream stream(0);
@@ -306,7 +306,7 @@ TEST(Shrinking, LeavesTensorsAndStreamsAlone) {
 
 TEST(Shrinking, BindsCallsAgain) {
   Ranks ranks(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     const Tensor sum = full({10'000}, 1, {.dtype = DType::float32, .device = 0});
     PersistentCollective bound =
         communicator.persistent([&communicator, sum] { communicator.all_reduce_add({sum}, {sum}); });
@@ -341,7 +341,7 @@ TEST(Shrinking, RefusesToBindWhatIsNoCallOfACommunicator) {
 TEST(Shrinking, FailsOnAllRanksIfOneOfThemCannotAndMayBeTriedAgain) {
   expect_all_right(3, [](Exchange& exchange) {
     if (!on_virtual_devices()) return;
-    Communicator communicator = make(exchange, 60s);
+    Communicator communicator = make(exchange, hang_limit());
     transport::team::synchronize(exchange);
     if (exchange.rank() == 0) communicator.abort("of a test");
     await_end(communicator);
@@ -363,7 +363,8 @@ TEST(Shrinking, LeavesThreadsOfAProcessWhenAnotherIsKilled) {
       const int rank = exchange.rank();
       const bool has_devices = device_count() > 1;  // threads of a process have one each
       Communicator communicator;
-      if (has_devices) communicator = Communicator(exchange, {.devices = {Device(rank % 2)}, .timeout = 60s});
+      if (has_devices)
+        communicator = Communicator(exchange, {.devices = {Device(rank % 2)}, .timeout = hang_limit()});
       transport::team::synchronize(exchange);
       if (rank == 2) std::raise(SIGKILL);
       if (!has_devices) return;
@@ -383,8 +384,8 @@ TEST(Shrinking, LeavesThreadsOfAProcessWhenAnotherIsKilled) {
 TEST(Shrinking, LeavesNothingBehind) {
   expect_all_right(2, [](Exchange& exchange) {
     constexpr std::size_t window_bytes = std::size_t{1} << 20U;
-    Communicator communicator(exchange,
-                              {.devices = {Device(0)}, .timeout = 60s, .window_bytes = window_bytes});
+    Communicator communicator(
+        exchange, {.devices = {Device(0)}, .timeout = hang_limit(), .window_bytes = window_bytes});
     const Tensor tensor = some_tensor(300'000);
     const auto end_and_go_on = [&] {
       communicator.all_reduce_add({tensor}, {tensor});
