@@ -83,7 +83,9 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
          : info.device < 0 ? "all devices"
                            : to_string(Device(info.device)));
   }
-  const std::byte* end = info.base != nullptr && info.bytes != 0 ? info.base + info.bytes : data + bytes;
+  const bool has_extent = info.base != nullptr && info.bytes != 0;
+  const std::byte* const begin = has_extent ? info.base : data;
+  const std::byte* end = has_extent ? info.base + info.bytes : data + bytes;
   bool is_of_one = false;
   if (on_device) {
     // What the backend knows of the allocator's memory is the segment around many tensors.
@@ -100,7 +102,7 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   }
   if (data + bytes > end)
     fail("{} needs {} bytes from its address, but the allocation holds {}", name, bytes, end - data);
-  if (is_of_one) known.add(runtime_, data, static_cast<std::size_t>(end - data), device.index());
+  if (is_of_one) known.add(runtime_, data, {begin, end}, device.index());
 }
 
 void Arguments::on_some_device(const Tensor& tensor, const Name& name) const {

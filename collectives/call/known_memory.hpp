@@ -6,35 +6,42 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tutti::collectives {
 
-/// Remembers the program's own memory that a thread's calls have looked into. What was found holds as long as
-/// the memory there has the same identity (`MemoryCalls::identity_of`), which is quicker to ask for.
+/// Remembers the allocations of the program's own in which operands of a thread's calls lie. What was found
+/// holds as long as the memory there has the same identity (`MemoryCalls::identity_of`), which is quicker to
+/// ask for: other operands in the same allocation need no more than that.
 class KnownMemory {
  public:
   [[nodiscard]] static KnownMemory& of_thread() noexcept;
 
-  /// Returns true if `bytes` bytes at `data` are known to be memory of `device`, and are the same as then.
+  /// Returns true if `bytes` bytes at `data` lie in a known allocation of `device`, which is the same as
+  /// then.
   [[nodiscard]] bool has(Runtime& runtime, const std::byte* data, std::size_t bytes, int device) const;
-  /// Adds memory of `device` that begins at `data`: `bytes` bytes of one allocation, or of one piece. Takes
-  /// the place of what was added long ago.
-  void add(Runtime& runtime, const std::byte* data, std::size_t bytes, int device);
+  /// Adds the allocation of `device`, or the piece, in which `data` lies: all bytes `around` it. Takes the
+  /// place of what was added long ago.
+  void add(Runtime& runtime, const std::byte* data, std::span<const std::byte> around, int device);
 
  private:
   struct Entry {
-    const std::byte* data = nullptr;
-    std::size_t bytes = 0;
+    std::span<const std::byte> memory{};
     std::uint64_t identity = 0;
     std::uint64_t generation = 0;  ///< of the runtime
     int device = 0;
+
+    [[nodiscard]] bool contains(const std::byte* data, std::size_t bytes) const noexcept {
+      return data >= memory.data() && bytes <= memory.size() &&
+             data <= memory.data() + (memory.size() - bytes);
+    }
   };
   static constexpr std::size_t entries_per_set = 4;
   struct Set {
     std::array<Entry, entries_per_set> entries;
     std::size_t oldest = 0;
   };
-  static std::size_t set_of(const std::byte* data) noexcept;
+  static std::size_t set_of(std::uint64_t identity) noexcept;
 
   static thread_local constinit KnownMemory known_here;
   std::array<Set, 16> sets_{};

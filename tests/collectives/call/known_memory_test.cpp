@@ -32,6 +32,7 @@ class ProgramMemory {
     devices().free_device(0, address_);
   }
   [[nodiscard]] std::byte* address() const { return address_; }
+  void add_to(KnownMemory& known) const { known.add(Runtime::get(), address_, {address_, size}, 0); }
   [[nodiscard]] bool is_known(const KnownMemory& known, std::size_t bytes = size, int device = 0) const {
     return known.has(Runtime::get(), address_, bytes, device);
   }
@@ -44,12 +45,22 @@ TEST(KnownMemory, HasWhatWasAdded) {
   const ProgramMemory memory;
   KnownMemory known;
   EXPECT_FALSE(memory.is_known(known));
-  known.add(Runtime::get(), memory.address(), size, 0);
+  memory.add_to(known);
   EXPECT_TRUE(memory.is_known(known));
   EXPECT_TRUE(memory.is_known(known, 1));
   EXPECT_FALSE(memory.is_known(known, size + 1));
   EXPECT_FALSE(memory.is_known(known, size, 1));
-  EXPECT_FALSE(known.has(Runtime::get(), memory.address() + 512, 1, 0));
+}
+
+TEST(KnownMemory, HasAllThatLiesInTheSameAllocation) {
+  const ProgramMemory memory;
+  const ProgramMemory other;
+  KnownMemory known;
+  memory.add_to(known);
+  EXPECT_TRUE(known.has(Runtime::get(), memory.address() + 512, size - 512, 0));
+  EXPECT_TRUE(known.has(Runtime::get(), memory.address() + size - 1, 1, 0));
+  EXPECT_FALSE(known.has(Runtime::get(), memory.address() + 512, size - 511, 0)) << "beyond its end";
+  EXPECT_FALSE(known.has(Runtime::get(), other.address(), 1, 0));
 }
 
 TEST(KnownMemory, HasNothingOnceItIsFreed) {
@@ -58,7 +69,7 @@ TEST(KnownMemory, HasNothingOnceItIsFreed) {
   for (int i = 0; i < 8; ++i) {
     const ProgramMemory memory;
     EXPECT_FALSE(memory.is_known(known)) << "memory at an address that was used before";
-    known.add(Runtime::get(), memory.address(), size, 0);
+    memory.add_to(known);
     before.push_back(memory.address());
   }
   for (const std::byte* const freed : before) EXPECT_FALSE(known.has(Runtime::get(), freed, 1, 0));
@@ -69,7 +80,7 @@ TEST(KnownMemory, KeepsWhatWasAddedLast) {
   std::vector<std::unique_ptr<ProgramMemory>> all;
   for (int i = 0; i < 200; ++i) {
     all.push_back(std::make_unique<ProgramMemory>());
-    known.add(Runtime::get(), all.back()->address(), size, 0);
+    all.back()->add_to(known);
     EXPECT_TRUE(all.back()->is_known(known));
   }
 }
