@@ -104,7 +104,7 @@ void PartsAndWholes::check_whole(std::size_t i, std::size_t t) const {
   const Name name = wholes_.name(wholes_name_, i, t);
   const Name part_name = parts_.name(parts_name_, 0, t);
   if (along_) return check_whole_along(whole, name, i);
-  call_.checks().on_member(whole, name, i);
+  if (&wholes_ != &inputs_) call_.checks().on_member(whole, name, i);
   call_.arguments().same_dtype(whole, name, part.dtype(), part_name);
   if (sizes_) {
     if (whole.numel() == total_) return;
