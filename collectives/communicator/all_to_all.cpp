@@ -29,6 +29,7 @@ std::vector<Tensor> flattened(std::span<const Tensor> tensors) {
 /// input in its place.
 void check_overlaps(const TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
                     std::size_t local) {
+  if (out[local].size() == 1 && lie_apart(inputs[local][0], out[local][0])) return;
   const std::vector<Tensor> given = flattened(inputs[local]);
   const std::vector<Tensor> written = flattened(out[local]);
   Named named_inputs = inputs.named("inputs", local);
