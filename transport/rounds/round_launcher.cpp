@@ -66,7 +66,10 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   team_.abort().require_running();
   is_captured_ = capture_.begin(streams);
   if (is_captured_) return;
-  for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
+  for (std::size_t i = 0; i < latest_.size(); ++i) {
+    latest_[i].goes_on = is_same(latest_[i], streams[i]);
+    if (!latest_[i].goes_on) follow(latest_[i], streams[i]);
+  }
 }
 
 bool RoundLauncher::is_same(const Latest& latest, backend::StreamRef stream) const {
@@ -77,7 +80,6 @@ bool RoundLauncher::is_same(const Latest& latest, backend::StreamRef stream) con
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (is_same(latest, stream)) return;
   if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event.handle());
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(ErrorCode::unsupported,
@@ -97,7 +99,7 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
         latest.stream == streams[i] ? latest.is_owned : runtime_.part<Streams>().owns(streams[i]);
     latest.stream = streams[i];
     if (!is_owned || marks_calls_) record(latest);
-    if (!is_owned) latest.number = runtime_.backend().stream_id(streams[i]);
+    if (!is_owned && !latest.goes_on) latest.number = runtime_.backend().stream_id(streams[i]);
     latest.is_owned = is_owned;
   }
 }

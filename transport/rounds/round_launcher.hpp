@@ -85,6 +85,7 @@ class RoundLauncher {
   struct Latest {
     backend::StreamRef stream;
     bool is_owned = false;     ///< by the library
+    bool goes_on = false;      ///< the call that has begun is on this stream
     std::uint64_t number = 0;  ///< of a stream that is not (`StreamCalls::stream_id`)
     PooledEvent event;
     int event_device = 0;
