@@ -286,10 +286,15 @@ void LinkCall::run() {
     sequence_ = team_.calls().post(signature, is_captured());
   }
   // What fails here ends the team, too: some halves may have got their numbers.
-  carry_out([&] {
+  std::uint64_t number = 0;
+  const auto launch = [&] {
     const watching::CallRange range([this] { return watched(); });
     if (!stand_ins_.empty()) range.note_stand_ins();
-    enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured()));
+    if (!halves_.empty()) number = team_.links().post(halves_, is_captured());
+    enqueue(number);
+  };
+  carry_out(launch, [&] {
+    if (number != 0) mark(number);
   });
   if (sequence_ != 0) team_.calls().has_queued(sequence_);
 }
@@ -310,6 +315,16 @@ void LinkCall::enqueue(std::uint64_t number) {
   }
   context_.set_last_plan(plan_, !stand_ins_.empty());
   copy_back();
+}
+
+void LinkCall::mark(std::uint64_t number) {
+  for (std::size_t local = 0; local < streams_.size(); ++local) {
+    if (auto event = context_.launcher().end_of_call(local)) {
+      team_.progress().mark_batch(local, number, std::move(event));
+    } else {
+      team_.progress().mark_batch(local, number, streams_[local]);
+    }
+  }
 }
 
 void LinkCall::keep_memory() const {

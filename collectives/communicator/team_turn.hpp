@@ -86,17 +86,22 @@ class TeamTurn {
     });
   }
 
-  /// Calls `work`, on which other ranks rely, and ends the call. A failure ends the team.
-  template <class Work>
-  void carry_out(const Work& work) {
+  /// Calls `work`, on which other ranks rely, ends the call, and calls `then`. A failure ends the team.
+  template <class Work, class Then>
+  void carry_out(const Work& work, const Then& then) {
     BoundCallsScope::note(context_);
     try {
       work();
       context_.launcher().end(streams_);
+      then();
     } catch (...) {
       give_up(backend::Escaped::current());
       throw;
     }
+  }
+  template <class Work>
+  void carry_out(const Work& work) {
+    carry_out(work, [] {});
   }
   /// Ends the team because of a failure, as the others rely on the call.
   void give_up(const backend::Escaped& escaped);

@@ -72,9 +72,6 @@ void MessageLauncher::launch(Launching launching, std::uint64_t number, std::spa
     invite(number, transfers);
     links_.launch(launching, number == 0, team::direct_messages_from(capabilities_), transfers, streams);
   }
-  if (number == 0) return;
-  for (std::size_t local = 0; local < streams.size(); ++local)
-    team_.progress().mark_batch(local, number, streams[local]);
 }
 
 void MessageLauncher::invite(std::uint64_t number, std::span<LinkTransfer> transfers) {

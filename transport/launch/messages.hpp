@@ -36,9 +36,9 @@ class MessageLauncher {
   /// for them. Messages from one member to another must be adjacent.
   void copy(std::span<const InsideMessage> messages, const std::vector<backend::StreamRef>& streams);
   /// Queues the messages between local members and members of other processes on the local members'
-  /// `streams`. `number` is the batch's number from `team::Links::post`; the streams are marked unless it is
-  /// 0, for a captured batch. Waits a moment for senders of large messages. Throws the errors of a launch,
-  /// after which others wait for what has not been launched.
+  /// `streams`. `number` is the batch's number from `team::Links::post`; 0: it is captured. The caller marks
+  /// the streams (`team::Progress::mark_batch`). Waits a moment for senders of large messages. Throws the
+  /// errors of a launch, after which others wait for what has not been launched.
   void launch(Launching launching, std::uint64_t number, std::span<team::LinkTransfer> transfers,
               const std::vector<backend::StreamRef>& streams);
 

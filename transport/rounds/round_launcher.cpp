@@ -80,7 +80,7 @@ bool RoundLauncher::is_same(const Latest& latest, backend::StreamRef stream) con
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event.handle());
+  if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event->handle());
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(ErrorCode::unsupported,
                 "Communicator: the stream of the previous call is being captured, and this call is on "
@@ -125,11 +125,17 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::record(Latest& latest) {
-  if (latest.event.handle() == nullptr || latest.event_device != latest.stream.device) {
-    latest.event = PooledEvent(runtime_.part<EventPool>(), latest.stream.device);
+  const bool is_free = latest.event != nullptr && latest.event.use_count() == 1;
+  if (!is_free || latest.event_device != latest.stream.device) {
+    latest.event = std::make_shared<PooledEvent>(runtime_.part<EventPool>(), latest.stream.device);
     latest.event_device = latest.stream.device;
   }
-  latest.event.record(latest.stream);
+  latest.event->record(latest.stream);
+}
+
+std::shared_ptr<const PooledEvent> RoundLauncher::end_of_call(std::size_t local) const {
+  const Latest& latest = latest_[local];
+  return !latest.is_owned || marks_calls_ ? latest.event : nullptr;
 }
 
 void RoundLauncher::mark() noexcept {
@@ -144,14 +150,13 @@ void RoundLauncher::mark() noexcept {
 
 bool RoundLauncher::has_passed() const noexcept {
   return std::ranges::all_of(latest_, [this](const Latest& latest) {
-    return latest.event.handle() == nullptr || runtime_.backend().has_passed(latest.event.handle());
+    return latest.event == nullptr || runtime_.backend().has_passed(latest.event->handle());
   });
 }
 
 void RoundLauncher::check() const {
   for (const Latest& latest : latest_) {
-    if (latest.event.handle() != nullptr)
-      static_cast<void>(runtime_.backend().query_event(latest.event.handle()));
+    if (latest.event != nullptr) static_cast<void>(runtime_.backend().query_event(latest.event->handle()));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,9 @@ class RoundLauncher {
   /// Ends a call, when everything of it has been queued, or as much as there will be if it has failed. Here
   /// and in `begin`, one stream may stand for all members, if work for all of their devices is queued on it.
   void end(std::span<const backend::StreamRef> streams);
+  /// Returns the event that `end` has recorded on a local member's stream, which later calls leave alone as
+  /// long as it is held; nullptr if it has recorded none there.
+  [[nodiscard]] std::shared_ptr<const PooledEvent> end_of_call(std::size_t local) const;
   /// Abandons a call that has begun, whether or not it has ended. If its streams are being captured, the
   /// capture goes on without the call.
   void abandon() noexcept { capture_.abandon(); }
@@ -87,7 +91,7 @@ class RoundLauncher {
     bool is_owned = false;     ///< by the library
     bool goes_on = false;      ///< the call that has begun is on this stream
     std::uint64_t number = 0;  ///< of a stream that is not (`StreamCalls::stream_id`)
-    PooledEvent event;
+    std::shared_ptr<PooledEvent> event{};
     int event_device = 0;
   };
   void record(Latest& latest);

@@ -80,10 +80,14 @@ void Progress::mark(std::size_t local, std::uint64_t sequence, backend::StreamRe
 }
 
 void Progress::mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream) {
+  auto event = std::make_shared<PooledEvent>(runtime_.part<EventPool>(), stream.device);
+  event->record(stream);
+  mark_batch(local, number, std::move(event));
+}
+
+void Progress::mark_batch(std::size_t local, std::uint64_t number, std::shared_ptr<const PooledEvent> event) {
   const std::lock_guard lock(marks_mutex_);
-  Mark mark;
-  record(mark, number, stream);
-  batch_marks_[local].push_back(std::move(mark));
+  batch_marks_[local].push_back({.event = std::move(event), .number = static_cast<std::uint32_t>(number)});
 }
 
 std::uint64_t Progress::completed_batches() const noexcept {
@@ -106,10 +110,10 @@ void Progress::look_at_marks() noexcept {
       for (Marks& marks = marks_[local]; is_passed(marks.oldest); std::swap(marks.oldest, marks.latest))
         backend::set_flag(state_.passed_flag(membership_.first_local() + local), marks.oldest.sequence);
       // Failures of other work are left to those who wait for it. What gives up does so after the abort.
-      std::deque<Mark>& batches = batch_marks_[local];
-      while (!batches.empty() && runtime_.backend().has_passed(batches.front().event.handle()) &&
+      std::deque<BatchMark>& batches = batch_marks_[local];
+      while (!batches.empty() && runtime_.backend().has_passed(batches.front().event->handle()) &&
              !abort_.is_set()) {
-        passed_batches_[local].store(batches.front().sequence);
+        passed_batches_[local].store(batches.front().number);
         batches.pop_front();
       }
     } catch (...) {

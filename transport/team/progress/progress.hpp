@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -50,6 +51,8 @@ class Progress {
   void await_batch(std::uint64_t number) noexcept { last_batch_.store(number); }
   /// Marks the local member's part of the batch as complete once `stream` has come to this point.
   void mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream);
+  /// Marks it as complete once the point is passed at which the event has been recorded.
+  void mark_batch(std::size_t local, std::uint64_t number, std::shared_ptr<const PooledEvent> event);
   /// Returns the number up to which batches are complete.
   [[nodiscard]] std::uint64_t completed_batches() const noexcept;
   [[nodiscard]] bool has_batches_under_way() const noexcept {
@@ -99,6 +102,12 @@ class Progress {
     Mark latest;
   };
 
+  /// The point in a stream at which all of a batch had been queued.
+  struct BatchMark {
+    std::shared_ptr<const PooledEvent> event;
+    std::uint32_t number = 0;
+  };
+
   void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
   /// Returns true if the mark was pending and has been passed.
   [[nodiscard]] bool is_passed(Mark& mark);
@@ -117,7 +126,7 @@ class Progress {
   std::atomic<std::uint64_t> last_awaited_ = 0;
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;  ///< by local index; guarded by `marks_mutex_`
-  std::vector<std::deque<Mark>>
+  std::vector<std::deque<BatchMark>>
       batch_marks_;  ///< by local index: one for each batch under way; guarded by `marks_mutex_`
   std::vector<std::atomic<std::uint32_t>> passed_batches_;  ///< by local index
   std::atomic<std::uint64_t> last_batch_ = 0;
