@@ -150,6 +150,14 @@ bool Links::has_left(std::size_t rank) const noexcept {
   return state_.status(rank).state.load() >= RankStatus::leaving || failure_detector_.is_gone(rank);
 }
 
+bool Links::has_left_before(const Batch& batch, std::size_t rank) const noexcept {
+  if (state_.status(rank).state.load() >= RankStatus::leaving) return true;
+  const bool is_watched = std::ranges::any_of(batch.messages, [&](const Message& message) {
+    return !message.half.is_sent && peer_rank(message.half) == rank && is_missing(message);
+  });
+  return !is_watched && failure_detector_.is_gone(rank);
+}
+
 std::vector<bool> Links::ranks_that_left() const {
   std::vector<bool> left(membership_.rank_count());
   for (std::size_t rank = 0; rank < left.size(); ++rank) left[rank] = has_left(rank);
@@ -165,7 +173,7 @@ void Links::look_for_ranks_that_left() {
 void Links::look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known) {
   for (const Message& message : batch.messages) {
     const std::size_t rank = peer_rank(message.half);
-    if (!is_missing(message) || !(known == nullptr ? has_left(rank) : (*known)[rank])) continue;
+    if (!is_missing(message) || !(known == nullptr ? has_left_before(batch, rank) : (*known)[rank])) continue;
     if (!is_missing(message)) continue;  // asked again when it has left: what it has done is done
     waiting_.look_for_lost_ranks();      // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,

@@ -98,6 +98,9 @@ class Links {
   void judge(const Batch& batch, std::chrono::nanoseconds lasted);
   /// Returns true if the rank has left or its process is gone; asks the system.
   [[nodiscard]] bool has_left(std::size_t rank) const noexcept;
+  /// Returns the same when the batch is made; but the system is not asked about a process whose message to
+  /// this rank is missing: what waits for that is watched.
+  [[nodiscard]] bool has_left_before(const Batch& batch, std::size_t rank) const noexcept;
   /// Returns, by rank, whether it has left.
   [[nodiscard]] std::vector<bool> ranks_that_left() const;
   /// Ends the team if a partner in any batch under way has left without its half.
