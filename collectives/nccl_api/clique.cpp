@@ -43,6 +43,11 @@ void Clique::carry_out(const Call& call) {
   nccl_api::issue(communicator_, call);
 }
 
+void Clique::send_and_receive(std::span<const Call> messages) {
+  const Caller caller(*this);
+  nccl_api::issue_messages(communicator_, messages);
+}
+
 template <class Work>
 std::exception_ptr Clique::issue_alone(Lock& lock, const Work& work) {
   is_issuing_ = true;

@@ -44,6 +44,8 @@ class Clique {
 
   /// Queues one call of a clique of one.
   void carry_out(const Call& call);
+  /// Queues messages of a clique of one, as one batch.
+  void send_and_receive(std::span<const Call> messages);
   /// Queues a collective that every member has called once, in order of ranks, if no thread waits for calls
   /// of other members or queues some. Returns false if that is so, and queues nothing.
   [[nodiscard]] bool carry_out_at_once(std::span<const Call> calls);

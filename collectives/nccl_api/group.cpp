@@ -70,6 +70,12 @@ bool are_of_all_members(std::span<const Call> calls) {
   return true;
 }
 
+/// Returns true if the calls are messages of one rank.
+bool are_messages_of_one(std::span<const Call> calls) {
+  return std::ranges::all_of(
+      calls, [&](const Call& call) { return is_message(call.kind) && call.comm == calls.front().comm; });
+}
+
 }  // namespace
 
 Group& Group::of_thread() {
@@ -149,6 +155,10 @@ void Group::carry_out_calls() {
   if (calls_.empty()) return;
   Clique& only = *calls_.front().comm->clique;
   if (calls_.size() == 1 && only.size() == 1) return only.carry_out(calls_.front());
+  if (only.size() == 1 && are_messages_of_one(calls_)) {
+    const std::shared_ptr<Clique> clique = calls_.front().comm->clique;  // an abort frees the handle
+    return clique->send_and_receive(calls_);
+  }
   if (are_of_all_members(calls_)) {
     const std::shared_ptr<Clique> clique = calls_.front().comm->clique;  // an abort frees the handle
     std::ranges::sort(calls_, {}, [](const Call& call) { return call.comm->local; });

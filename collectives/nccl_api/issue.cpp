@@ -385,4 +385,13 @@ void issue_messages(Communicator& communicator, std::span<Batch* const> batches)
   for (const MessagesOfRank& rank : ranks) rank.finish();
 }
 
+void issue_messages(Communicator& communicator, std::span<const Call> messages) {
+  MessagesOfRank rank(messages);
+  std::vector<Message> batch;
+  batch.reserve(messages.size());
+  rank.prepare(batch);
+  communicator.batch_send_recv(batch, std::span(&rank.stream(), 1));
+  rank.finish();
+}
+
 }  // namespace tutti::nccl_api

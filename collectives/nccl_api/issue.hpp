@@ -23,5 +23,7 @@ void issue_collectives(Communicator& communicator, std::span<Batch* const> batch
 
 /// Makes one batch of all messages.
 void issue_messages(Communicator& communicator, std::span<Batch* const> batches);
+/// Makes one batch of the messages of a rank that is its process's only one.
+void issue_messages(Communicator& communicator, std::span<const Call> messages);
 
 }  // namespace tutti::nccl_api
