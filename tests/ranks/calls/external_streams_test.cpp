@@ -57,5 +57,33 @@ TEST(ExternalStreams, MakeCallsOneAfterTheOtherOnWhateverStreams) {
   });
 }
 
+TEST(ExternalStreams, HaveMessagesAmongCalls) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank() % device_count();
+    const int other_rank = 1 - exchange.rank();
+    Communicator communicator(exchange, {.devices = {device}});
+    const MadeElsewhere one(device);
+    const MadeElsewhere other(device);
+    const std::vector<Stream> streams{one.stream(), other.stream(), Stream(device)};
+    std::vector<Tensor> received;
+    std::vector<Tensor> sums;
+    for (const char which : std::string_view("0000112200120")) {
+      const StreamGuard guard(streams[static_cast<std::size_t>(which - '0')]);
+      const auto value = static_cast<double>(sums.size() + 1);
+      received.push_back(zeros({100}, {.device = device}));
+      communicator.sendrecv(full({100}, value, {.device = device}), other_rank, received.back(), other_rank);
+      sums.push_back(full({100}, value, {.device = device}));
+      if (sums.size() % 3 == 0) communicator.all_reduce_add({sums.back()}, {sums.back()});
+    }
+    for (const Stream& stream : streams) stream.synchronize();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const auto value = static_cast<float>(i + 1);
+      ASSERT_EQ(received[i].to_vector<float>(), std::vector<float>(100, value)) << "message " << i;
+      ASSERT_EQ(sums[i].to_vector<float>().front(), (i + 1) % 3 == 0 ? 2 * value : value) << "call " << i;
+    }
+    communicator.check();
+  });
+}
+
 }  // namespace
 }  // namespace tutti::test
