@@ -10,9 +10,9 @@
 #include "stream/streams.hpp"
 #include "transport/launch/plan_launcher.hpp"
 #include "transport/rounds/round_launcher.hpp"
-#include "transport/steps/launch_helpers.hpp"
 #include "transport/steps/side_streams.hpp"
 #include "transport/steps/signals.hpp"
+#include "transport/threads/launch_helpers.hpp"
 
 #include <algorithm>
 #include <exception>

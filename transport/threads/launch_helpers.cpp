@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/steps/launch_helpers.hpp"
+#include "transport/threads/launch_helpers.hpp"
 
 #include "settings/environment.hpp"
 #include "settings/log.hpp"

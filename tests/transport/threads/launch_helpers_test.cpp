@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/steps/launch_helpers.hpp"
+#include "transport/threads/launch_helpers.hpp"
 
 #include <algorithm>
 #include <atomic>
