@@ -5,6 +5,7 @@
 #include "settings/log.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -34,9 +35,9 @@ std::size_t suitable_size() noexcept {
   return std::min(most, backend::Thread::processors() / processors_each);
 }
 
-std::optional<std::size_t> size_asked_for() {
-  const auto& size = Environment::get().launch_threads;
-  return size ? std::optional(static_cast<std::size_t>(*size)) : std::nullopt;
+std::size_t size_for(backend::Backend& backend) {
+  if (const auto& asked_for = Environment::get().launch_threads) return static_cast<std::size_t>(*asked_for);
+  return backend.kind() == BackendKind::host ? 0 : suitable_size();
 }
 
 void log_start_failure(std::size_t started, std::size_t wanted, const std::exception& error) noexcept {
@@ -49,7 +50,7 @@ void log_start_failure(std::size_t started, std::size_t wanted, const std::excep
 
 }  // namespace
 
-LaunchHelpers::LaunchHelpers(Runtime& /*runtime*/) : size_(size_asked_for()) {}
+LaunchHelpers::LaunchHelpers(Runtime& runtime) : runtime_(&runtime), most_(size_for(runtime.backend())) {}
 
 LaunchHelpers::~LaunchHelpers() {
   is_stopping_.store(true);
@@ -58,19 +59,17 @@ LaunchHelpers::~LaunchHelpers() {
   for (backend::Thread& thread : threads_) thread.join();
 }
 
-void LaunchHelpers::start() noexcept {
-  is_started_ = true;
-  const std::size_t size = size_ ? *size_ : suitable_size();
+void LaunchHelpers::start(std::size_t wanted) noexcept {
   try {
-    threads_.reserve(size);
-    while (threads_.size() < size) {
+    while (threads_.size() < std::min(wanted, most_)) {
       threads_.emplace_back(
           backend::Thread::Role{.name = "tutti-helper", .purpose = "that helps with launches"},
           [this] { run(); },
           [](const backend::Escaped& escaped) { log_warning(escaped.what); });  // the others do without it
     }
   } catch (const std::exception& error) {
-    log_start_failure(threads_.size(), size, error);
+    log_start_failure(threads_.size(), wanted, error);
+    most_ = threads_.size();
   }
 }
 
@@ -80,7 +79,7 @@ LaunchHelpers::Lease::Lease(LaunchHelpers& helpers, std::size_t calls)
   const Clock::time_point now = Clock::now();
   const bool is_burst = now - std::exchange(helpers.last_lease_, now) < patience;
   if (!is_burst) return;
-  if (!helpers.is_started_) helpers.start();
+  helpers.start(calls - 1);
   if (helpers.sleepers_.load() == 0) return;
   ++helpers.wake_count_;
   helpers.wake_count_.notify_all();
@@ -124,22 +123,33 @@ void LaunchHelpers::run_tasks() noexcept {
 
 void LaunchHelpers::run() {
   while (!is_stopping_.load(std::memory_order_relaxed)) {
-    run_tasks();
-    rest();
+    help();
+    sleep();
   }
 }
 
-void LaunchHelpers::rest() {
+void LaunchHelpers::help() {
+  // The device of one call stays current for the next.
+  std::optional<backend::DeviceScope> scope;
+  if (runtime_ != nullptr) scope.emplace(runtime_->backend());
+  do run_tasks();
+  while (wait_for_job());
+}
+
+bool LaunchHelpers::wait_for_job() const noexcept {
   const Clock::time_point end = Clock::now() + patience;
   constexpr int looks = 64;  // between two looks at the clock
   do {
     for (int look = 0; look < looks; ++look) {
-      if (job_.load(std::memory_order_relaxed).is_open()) return;
+      if (job_.load(std::memory_order_relaxed).is_open()) return true;
       relax();
     }
-    if (is_stopping_.load(std::memory_order_relaxed)) return;
+    if (is_stopping_.load(std::memory_order_relaxed)) return false;
   } while (Clock::now() < end);
+  return false;
+}
 
+void LaunchHelpers::sleep() noexcept {
   const std::uint32_t seen = wake_count_.load();
   ++sleepers_;
   if (!is_stopping_.load()) wake_count_.wait(seen);

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 namespace tutti::transport {
@@ -23,21 +23,24 @@ namespace tutti::transport {
 /// longer than the calls it could help with; so only a lease that comes soon after another wakes it. A
 /// program that launches now and then makes all calls itself, and uses no other processor. A runtime
 /// part. A forked child has no helpers, and makes all calls itself.
-class LaunchHelpers {
+class LaunchHelpers : public std::enable_shared_from_this<LaunchHelpers> {
  public:
-  /// Uses as many threads as the environment says, else one for every four processors that the library's
-  /// threads may use, up to five. A limit on processor time, as a container may have, is not seen.
+  /// Uses at most as many threads as the environment says. By default, that is one for every four processors
+  /// that the library's threads may use, up to five, and none on virtual devices: they take calls in no time,
+  /// and the order that a seed draws depends on the order of the calls. A limit on processor time, as a
+  /// container may have, is not seen.
   explicit LaunchHelpers(Runtime& runtime);
-  /// Uses `size` threads, started by the first lease that needs them.
-  explicit LaunchHelpers(std::size_t size) : size_(size) {}
+  /// Uses at most `size` threads, whose calls are of no runtime.
+  explicit LaunchHelpers(std::size_t size) : most_(size) {}
   LaunchHelpers(const LaunchHelpers&) = delete;
   LaunchHelpers& operator=(const LaunchHelpers&) = delete;
   ~LaunchHelpers();
 
   static constexpr std::chrono::microseconds patience{100};
 
-  /// The exclusive use of the helpers for one launch, which makes about `calls` calls. Threads that want it
-  /// at the same time work without helpers, and so does a launch with fewer than two calls.
+  /// The exclusive use of the helpers for one launch, which makes about `calls` calls; they are as many, if
+  /// there may be, as the calls without one. Threads that want it at the same time work without helpers, and
+  /// so does a launch with fewer than two calls.
   class Lease {
    public:
     Lease(LaunchHelpers& helpers, std::size_t calls);
@@ -48,7 +51,7 @@ class LaunchHelpers {
     }
 
     /// Calls `work(i)` once for each i below `count`, on this thread and on those that are awake, and returns
-    /// when all are done. Rethrows the first failure; others may not have been called then.
+    /// when all are done. Rethrows the first failure; what follows it may not have been called then.
     template <class Work>
     void for_each(std::size_t count, const Work& work) {
       helpers_.for_each(
@@ -79,15 +82,20 @@ class LaunchHelpers {
   void for_each(bool has_helpers, std::uint32_t count, Work work);
   /// Runs parts of the job until none is left.
   void run_tasks() noexcept;
-  void start() noexcept;
+  /// Starts threads until there are `wanted`, or as many as there may be.
+  void start(std::size_t wanted) noexcept;
   void run();
+  /// Runs parts of jobs until there have been none for `patience`, or the helpers are to stop.
+  void help();
+  /// Returns false if there is nothing to do for `patience`, or the helpers are to stop.
+  [[nodiscard]] bool wait_for_job() const noexcept;
   /// Waits until there may be something to do, or the helpers are to stop.
-  void rest();
+  void sleep() noexcept;
 
-  std::optional<std::size_t> size_;
-  std::mutex mutex_;                ///< held by a lease
-  Clock::time_point last_lease_{};  ///< guarded by `mutex_`, as are the next two
-  bool is_started_ = false;
+  Runtime* runtime_ = nullptr;  ///< of the calls, if there is one
+  std::mutex mutex_;            ///< held by a lease, and guards the next three
+  std::size_t most_;
+  Clock::time_point last_lease_{};
   std::vector<backend::Thread> threads_;
 
   // Written by the lease before the job that they belong to, and read by all that run a part of it.

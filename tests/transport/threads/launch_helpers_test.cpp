@@ -47,7 +47,7 @@ std::set<std::thread::id> helpers_of(LaunchHelpers& helpers) {
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (seen.size() < 2 && std::chrono::steady_clock::now() < end) {
     std::atomic<int> parts = 0;
-    LaunchHelpers::Lease lease(helpers, 2);
+    LaunchHelpers::Lease lease(helpers, 4);
     lease.for_each(2, [&](std::size_t part) {
       const std::lock_guard lock(mutex);
       seen.insert(std::this_thread::get_id());
@@ -79,6 +79,20 @@ TEST(LaunchHelpers, DoesEveryPartOnce) {
 TEST(LaunchHelpers, HelpsOnThreadsOfItsOwn) {
   LaunchHelpers helpers(std::size_t{1});
   EXPECT_EQ(helpers_of(helpers).size(), 1U);
+}
+
+TEST(LaunchHelpers, StartsNoMoreThreadsThanALaunchNeeds) {
+  LaunchHelpers helpers(std::size_t{3});
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  for (int i = 0; i < 5000; ++i) {
+    LaunchHelpers::Lease lease(helpers, 2);
+    lease.for_each(2, [&](std::size_t) {
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+  }
+  EXPECT_LE(seen.size(), 2U);
 }
 
 TEST(LaunchHelpers, WorksForOneThreadAtATimeAndLeavesTheOthersAlone) {
