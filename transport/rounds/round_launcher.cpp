@@ -196,17 +196,32 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
 }
 
 void RoundLauncher::launch_in_turn(const Launch& launch) {
-  next_.assign(launch.plan.parts.size(), 0);
+  const std::vector<std::vector<RoundPart>>& parts = launch.plan.parts;
+  LaunchHelpers::Lease lease(*helpers_, may_have_help(launch) ? parts.size() : 0);
+  next_.assign(parts.size(), 0);
   for (std::uint32_t round = 1; round <= launch.plan.round_count; ++round) {
-    // Member by member within a round: no member's later work is queued before another's that it needs, but
-    // for relays, where that of the same round follows at once.
-    for (std::size_t local = 0; local < launch.plan.parts.size(); ++local) {
-      const std::vector<RoundPart>& parts = launch.plan.parts[local];
-      std::size_t& next = next_[local];
-      if (next == parts.size() || parts[next].round != round) continue;
-      next = launch_part(launch, local, next, tasks_);
+    // Round by round: no member's later work is queued before another's that it needs, but for relays, where
+    // that of the same round follows at once.
+    in_round_.clear();
+    for (std::size_t local = 0; local < parts.size(); ++local) {
+      const std::size_t next = next_[local];
+      if (next < parts[local].size() && parts[local][next].round == round) in_round_.push_back(local);
     }
+    lease.for_each(in_round_.size(), [&](std::size_t i) {
+      const std::size_t local = in_round_[i];
+      next_[local] = launch_part(launch, local, next_[local], tasks_[local]);
+    });
   }
+}
+
+bool RoundLauncher::may_have_help(const Launch& launch) const {
+  const backend::Backend& backend = runtime_.backend();
+  // The calls of a capture are in the order of their nodes, reports name the calling thread's place in the
+  // program, work of streams is not held up by full queues, and helpers have default streams of their own.
+  return launch.plan.parts.size() > 1 && !is_captured_ && !backend.is_watched() &&
+         !backend.is_in_stream_work() && std::ranges::none_of(launch.streams, [&](backend::StreamRef stream) {
+           return backend.is_of_calling_thread(stream);
+         });
 }
 
 void RoundLauncher::launch_apart(const Launch& launch) const {

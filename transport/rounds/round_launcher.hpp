@@ -8,6 +8,7 @@
 #include "transport/rounds/joint_capture.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/team.hpp"
+#include "transport/threads/launch_helpers.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +28,10 @@ class RoundLauncher {
         launching_(team.membership().local_count() > 1
                        ? runtime.part<LaunchProbe>().find(team.membership().devices())
                        : Launching::from_one_thread),
+        helpers_(runtime.part<LaunchHelpers>().shared_from_this()),
         marks_calls_(runtime.backend().kind() == BackendKind::host),
-        capture_(runtime) {}
+        capture_(runtime),
+        tasks_(team.membership().local_count()) {}
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
@@ -121,8 +124,10 @@ class RoundLauncher {
     backend::Reducing reducing;
     std::uint32_t most_multiprocessors;
   };
-  /// Launches all parts of local members from one thread.
+  /// Launches all parts of local members round by round. Other threads may help with each round.
   void launch_in_turn(const Launch& launch);
+  /// Returns true unless it matters which thread queues the parts, and in what order.
+  [[nodiscard]] bool may_have_help(const Launch& launch) const;
   /// Launches each local member's parts in a thread of its own. Throws the first failure, which ends the
   /// team: others wait for what has not been launched.
   void launch_apart(const Launch& launch) const;
@@ -138,14 +143,17 @@ class RoundLauncher {
   Runtime& runtime_;
   Team& team_;
   Launching launching_;
+  std::shared_ptr<LaunchHelpers> helpers_;
   bool marks_calls_;               ///< on all streams, where that is nearly free
   std::uint64_t rounds_ = 0;       ///< of all calls so far
   std::vector<Latest> latest_;     ///< of local members; empty before the first call
   bool is_latest_marked_ = false;  ///< by `may_follow_on`
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
-  Tasks tasks_;
-  std::vector<std::size_t> next_;  ///< part of each local member, in a launch
+  // Of a launch, by local member.
+  std::vector<Tasks> tasks_;
+  std::vector<std::size_t> next_;      ///< parts
+  std::vector<std::size_t> in_round_;  ///< the members that have a part in the present round
 };
 
 }  // namespace tutti::transport::team

@@ -6,12 +6,16 @@
 #include "support/machines/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "transport/plan/tuning.hpp"
+#include "transport/threads/launch_helpers.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/sync_debug.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -23,7 +27,7 @@
 #include <gtest/gtest.h>
 
 /// What one process does alone, by rounds among its devices: when they are taken, and that they change
-/// nothing but the time it takes. TUTTI_ROUNDS is on here.
+/// nothing but the time it takes. TUTTI_ROUNDS is on here, and threads may help.
 namespace tutti {
 namespace {
 
@@ -51,6 +55,14 @@ int failing_devices() {
     }
   }
   return failing;
+}
+
+/// Makes bursts of launches until threads help with them.
+void start_helpers(std::size_t calls) {
+  auto& helpers = Runtime::get().part<transport::LaunchHelpers>();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!transport::LaunchHelpers::Lease(helpers, calls).has_help())
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
 }
 
 /// Current streams of the first devices for the scope's lifetime.
@@ -290,6 +302,26 @@ TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedHalfWay) {
     EXPECT_TRUE(test::refuses([&] { broadcast(source, out); }, ErrorCode::device_failure, {"injected"}));
   }
   static_cast<void>(failing_devices());  // what was launched may have been ended, and says so then
+  source.fill_(5);
+  broadcast(source, out);
+  EXPECT_FALSE(went_by_rounds());
+  for (const Tensor& result : out) EXPECT_TRUE(holds(result, 5));
+}
+
+/// Threads that help launch a round on the other devices meanwhile.
+TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedAmongHelpers) {
+  const Tensor source = on(0, 100, 3);
+  const std::vector<Tensor> out{on(1), on(2), on(3)};
+  for (int i = 0; i < 100; ++i) broadcast(source, out);
+  synchronize_devices();
+  start_helpers(4);
+  const std::uint64_t before = virtual_devices::operations_enqueued();
+  {
+    const test::InjectedFault fault({.operation = virtual_devices::Operation::kernel, .device = Device(0)});
+    EXPECT_TRUE(test::refuses([&] { broadcast(source, out); }, ErrorCode::device_failure, {"injected"}));
+  }
+  EXPECT_GE(virtual_devices::operations_enqueued() - before, 3U) << "one thread has launched them in turn";
+  EXPECT_EQ(failing_devices(), 3);  // what they wait for does not come
   source.fill_(5);
   broadcast(source, out);
   EXPECT_FALSE(went_by_rounds());
