@@ -46,7 +46,7 @@ namespace tutti::transport::team {
 /// table, and each other rank opens it (`PeerSegments`). It stays open until the allocator wants to return it
 /// to the device and all others close such memory, until there are too many, or until the team ends.
 ///
-/// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
+/// `add` and `wait` are for one thread at a time; `find` and the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
  public:
   /// The most operands that one call of a rank may expose. Their segments fit, whatever other calls have
