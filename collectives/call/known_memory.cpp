@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/known_memory.hpp"
 
-#include "base/hash.hpp"
-
 #include <algorithm>
+#include <optional>
 
 namespace tutti::collectives {
 
@@ -13,16 +12,13 @@ KnownMemory& KnownMemory::of_thread() noexcept {
   return known_here;
 }
 
-std::size_t KnownMemory::set_of(std::uint64_t identity) noexcept {
-  return mix(0, identity) % std::tuple_size_v<decltype(sets_)>;
-}
-
 bool KnownMemory::has(Runtime& runtime, const std::byte* data, std::size_t bytes, int device) const {
-  const std::uint64_t identity = runtime.backend().identity_of(data);
-  if (identity == 0) return false;
-  return std::ranges::any_of(sets_[set_of(identity)].entries, [&](const Entry& entry) {
-    return entry.identity == identity && entry.contains(data, bytes) && entry.device == device &&
-           entry.generation == runtime.generation();
+  std::optional<std::uint64_t> identity;
+  return std::ranges::any_of(entries_, [&](const Entry& entry) {
+    if (!entry.contains(data, bytes) || entry.device != device || entry.generation != runtime.generation())
+      return false;
+    if (!identity) identity = runtime.backend().identity_of(data);
+    return entry.identity == *identity;
   });
 }
 
@@ -30,11 +26,12 @@ void KnownMemory::add(Runtime& runtime, const std::byte* data, std::span<const s
                       int device) {
   const std::uint64_t identity = runtime.backend().identity_of(data);
   if (identity == 0) return;
-  Set& set = sets_[set_of(identity)];
-  auto place = std::ranges::find(set.entries, identity, &Entry::identity);
-  if (place == set.entries.end()) {
-    place = set.entries.begin() + static_cast<std::ptrdiff_t>(set.oldest);
-    set.oldest = (set.oldest + 1) % entries_per_set;
+  auto place = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    return entry.memory.data() == around.data() && entry.device == device;
+  });
+  if (place == entries_.end()) {
+    place = entries_.begin() + static_cast<std::ptrdiff_t>(oldest_);
+    oldest_ = (oldest_ + 1) % entries_.size();
   }
   *place = {around, identity, runtime.generation(), device};
 }

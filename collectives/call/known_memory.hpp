@@ -20,7 +20,7 @@ class KnownMemory {
   /// Returns true if `bytes` bytes at `data` lie in a known allocation of `device`, which is the same as
   /// then.
   [[nodiscard]] bool has(Runtime& runtime, const std::byte* data, std::size_t bytes, int device) const;
-  /// Adds the allocation of `device`, or the piece, in which `data` lies: all bytes `around` it. Takes the
+  /// Adds memory of `device`: `around` is the whole allocation, or piece, in which `data` lies. It takes the
   /// place of what was added long ago.
   void add(Runtime& runtime, const std::byte* data, std::span<const std::byte> around, int device);
 
@@ -36,15 +36,10 @@ class KnownMemory {
              data <= memory.data() + (memory.size() - bytes);
     }
   };
-  static constexpr std::size_t entries_per_set = 4;
-  struct Set {
-    std::array<Entry, entries_per_set> entries;
-    std::size_t oldest = 0;
-  };
-  static std::size_t set_of(std::uint64_t identity) noexcept;
-
   static thread_local constinit KnownMemory known_here;
-  std::array<Set, 16> sets_{};
+
+  std::array<Entry, 64> entries_{};
+  std::size_t oldest_ = 0;
 };
 
 }  // namespace tutti::collectives

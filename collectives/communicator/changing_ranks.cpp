@@ -257,7 +257,7 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
   const tcp::Place place = tcp::place_at(options.meeting_point, timeout, "Communicator::join");
   Impl::check(own);
   const tcp::Wait wait(timeout, options.watch);
-  for (int losses = 0;; ++losses) {
+  for (int losses = 0;;) {
     tcp::Admission admission = tcp::await_admission(place, wait, losses);
     Successor successor(own, false);
     const std::unique_ptr<transport::team::Newcomer> newcomer = newcomer_of(admission);
@@ -265,6 +265,7 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
     if (newcomer->run([&runtime] { runtime.backend().wait_elsewhere(); },
                       [&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); }))
       return successor.take();
+    ++losses;
   }
 }
 

@@ -65,7 +65,7 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] bool has_copies_between_members() const;
   /// Launches the messages. `number` is the batch's number on the links; 0: there is none.
   void enqueue(std::uint64_t number);
-  /// Has the batch of that number be watched until the local members' streams have come to the call's end.
+  /// Marks the batch as complete once the local members' streams have passed the end of the call.
   void mark(std::uint64_t number);
   /// Binds the operands of a round.
   void bind();

@@ -171,6 +171,7 @@ void launch_graphs(TeamContext& context, std::span<const backend::StreamRef> str
   try {
     launcher.begin(streams);
     launch();
+    launcher.end(streams);
   } catch (...) {
     const backend::Escaped escaped = backend::Escaped::current();
     launcher.abandon();
@@ -179,7 +180,6 @@ void launch_graphs(TeamContext& context, std::span<const backend::StreamRef> str
       team.abort().fail("cannot launch its bound calls", escaped);
     throw;
   }
-  launcher.end(streams);
 }
 
 /// Makes graphs keep what the calls hold, which other work of theirs than calls may use.

@@ -5,6 +5,7 @@
 #include "transport/team/progress/abort.hpp"
 #include "tutti/error.hpp"
 
+#include <exception>
 #include <new>
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ void TeamTurn::give_up(const backend::Escaped& escaped) {
   team_.abort().set(escaped.code, {text.data(), end.out});
   try {
     context_.launcher().end(streams_);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // A stream that takes nothing more has failed, and with it what it has taken.
   }
 }

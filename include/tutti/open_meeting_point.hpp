@@ -26,12 +26,12 @@ class OpenPlace;
 ///                                                                    .new_rank_timeout = 0ms});
 ///
 /// In `grow` and `replace` at the same meeting point, the rank that holds it lets new processes in, instead
-/// of the lowest rank. It asks those that came first, and takes those that answer first. So a process that is
-/// stopped delays the call only if there are too few others, and at most until the call's timeout. Those
-/// that are too many go on waiting. If the rank that holds the point is lost,
-/// those that wait connect again: to the lowest rank that is left, or to another process that opens the
-/// point. While that rank is stopped, or alive but not in the call, nobody else can listen there: `grow` and
-/// `replace` at the point end by their timeout.
+/// of the lowest rank. It asks those that came first, and takes those that answer first. A process that is
+/// stopped delays the call only if fewer than `most` others answer, and at most until the call's timeout.
+/// Those that are too many go on waiting. If the rank that holds the point is lost, those that wait connect
+/// again: to the lowest rank that is left, or to another process that opens the point. While that rank is
+/// stopped, or alive but not in the call, nobody else can listen there: `grow` and `replace` at the point end
+/// by their timeout.
 ///
 /// A process waits until its own timeout (`JoinOptions::timeout`), and its error then says that it has waited
 /// here. One that cannot become a rank is refused at once: with another secret, job or build, or in another

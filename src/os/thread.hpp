@@ -55,8 +55,8 @@ class Thread {
   void join() noexcept;
   /// Detaches the thread: nobody waits for its end.
   void detach() noexcept;
-  /// Lets go of the parent's thread in a forked child, without asking the system: what that has kept of the
-  /// thread there may belong to one of the child's own by now.
+  /// Forgets the thread in a forked child, where it does not run. The handle is not used: the system may have
+  /// given it to a thread of the child.
   void leave_to_parent() noexcept { joinable_ = false; }
 
   /// Returns how many processors the library's threads may use, or 0 if the system does not say.

@@ -30,6 +30,12 @@ double number_from_environment(const char* name, double standard) {
   return text != nullptr && *text != '\0' ? std::stod(text) : standard;
 }
 
+/// Returns ctest's limit for this program; 0 if it is not known.
+std::chrono::milliseconds ctest_limit() {
+  static const double seconds = number_from_environment("TUTTI_TEST_TIMEOUT", 0);
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
 }  // namespace
 
 std::vector<Device> first_devices(int wanted) {
@@ -49,8 +55,11 @@ std::chrono::milliseconds patient(std::chrono::milliseconds time) {
 }
 
 std::chrono::milliseconds hang_limit(std::chrono::milliseconds time) {
-  static const double of_ctest = number_from_environment("TUTTI_TEST_TIMEOUT", 0);
-  return std::max(patient(time), std::chrono::milliseconds(std::llround(of_ctest * 750)));
+  return std::max(patient(time), ctest_limit() / 2);
+}
+
+std::chrono::milliseconds process_limit(std::chrono::milliseconds time) {
+  return std::max(patient(time), ctest_limit() * 3 / 4);
 }
 
 std::uint64_t test_seed() {

@@ -24,9 +24,10 @@ namespace tutti::test {
 [[nodiscard]] std::chrono::milliseconds patient(std::chrono::milliseconds time);
 
 /// Returns a limit for what ends by itself unless something hangs: `time` as `patient` scales it or, if that
-/// is longer, three quarters of ctest's limit for this program, of which the environment variable
-/// `TUTTI_TEST_TIMEOUT` has the seconds. So it grows with the limits that suit the machine.
+/// is longer, half of ctest's limit for this program, which CMake passes in seconds as `TUTTI_TEST_TIMEOUT`.
 [[nodiscard]] std::chrono::milliseconds hang_limit(std::chrono::milliseconds time = std::chrono::seconds(60));
+/// Returns the same for processes, which then tell what hangs before they are killed: three quarters.
+[[nodiscard]] std::chrono::milliseconds process_limit(std::chrono::milliseconds time);
 
 /// Returns the seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.
 [[nodiscard]] std::uint64_t test_seed();

@@ -302,7 +302,7 @@ void Ranks::resume_after_others(std::chrono::milliseconds limit, int rank) const
 
 std::vector<Ending> Ranks::wait(std::chrono::seconds limit) {
   std::vector<Ending> endings(processes_.size());
-  const auto deadline = std::chrono::steady_clock::now() + hang_limit(limit);
+  const auto deadline = std::chrono::steady_clock::now() + process_limit(limit);
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     int status = 0;
     while (waitpid(processes_[rank], &status, WNOHANG) == 0) {

@@ -47,7 +47,7 @@ class Ranks {
   void resume_after(std::chrono::milliseconds time, int rank) const;
   /// Resumes a rank that stops itself when all others have ended, or `limit` after it has stopped.
   void resume_after_others(std::chrono::milliseconds limit, int rank) const;
-  /// Waits for all, and kills those that take longer than `hang_limit(limit)`.
+  /// Waits for all, and kills those that take longer than `process_limit(limit)`.
   [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
 
  private:

@@ -12,7 +12,7 @@ std::chrono::steady_clock::duration time_of(const std::function<void()>& call) {
 }
 
 testing::AssertionResult becomes_true(const std::function<bool()>& condition) {
-  // Earlier than those give up who wait for the whole process.
+  // Gives up before `Ranks::wait` kills the process.
   const std::chrono::milliseconds limit = hang_limit() / 2;
   for (const Stopwatch watch; !condition(); std::this_thread::sleep_for(std::chrono::microseconds(50))) {
     if (watch.elapsed() > limit) return testing::AssertionFailure() << "it does not come";

@@ -72,7 +72,7 @@ void ProcessTeam::end_after(const backend::Escaped& escaped,
   team_.live_teams().stop_counting(team_.calls());
   try {
     launcher_.end(streams);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // A stream that takes nothing more has failed, and with it what it has taken.
   }
 }

@@ -67,8 +67,8 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   is_captured_ = capture_.begin(streams);
   if (is_captured_) return;
   for (std::size_t i = 0; i < latest_.size(); ++i) {
-    latest_[i].goes_on = is_same(latest_[i], streams[i]);
-    if (!latest_[i].goes_on) follow(latest_[i], streams[i]);
+    latest_[i].is_same_stream = is_same(latest_[i], streams[i]);
+    if (!latest_[i].is_same_stream) follow(latest_[i], streams[i]);
   }
 }
 
@@ -97,9 +97,9 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
     Latest& latest = latest_[i];
     const bool is_owned =
         latest.stream == streams[i] ? latest.is_owned : runtime_.part<Streams>().owns(streams[i]);
+    if (!is_owned || marks_calls_) record(latest, streams[i]);
+    if (!is_owned && !latest.is_same_stream) latest.number = runtime_.backend().stream_id(streams[i]);
     latest.stream = streams[i];
-    if (!is_owned || marks_calls_) record(latest);
-    if (!is_owned && !latest.goes_on) latest.number = runtime_.backend().stream_id(streams[i]);
     latest.is_owned = is_owned;
   }
 }
@@ -124,16 +124,19 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
   return true;
 }
 
-void RoundLauncher::record(Latest& latest) {
+void RoundLauncher::record(Latest& latest, backend::StreamRef stream) {
   const bool is_free = latest.event != nullptr && latest.event.use_count() == 1;
-  if (!is_free || latest.event_device != latest.stream.device) {
-    latest.event = std::make_shared<PooledEvent>(runtime_.part<EventPool>(), latest.stream.device);
-    latest.event_device = latest.stream.device;
-  }
-  latest.event->record(latest.stream);
+  std::shared_ptr<PooledEvent> event =
+      is_free && latest.event_device == stream.device
+          ? latest.event
+          : std::make_shared<PooledEvent>(runtime_.part<EventPool>(), stream.device);
+  event->record(stream);
+  latest.event = std::move(event);
+  latest.event_device = stream.device;
 }
 
 std::shared_ptr<const PooledEvent> RoundLauncher::end_of_call(std::size_t local) const {
+  if (is_captured_) return nullptr;
   const Latest& latest = latest_[local];
   return !latest.is_owned || marks_calls_ ? latest.event : nullptr;
 }
@@ -141,7 +144,8 @@ std::shared_ptr<const PooledEvent> RoundLauncher::end_of_call(std::size_t local)
 void RoundLauncher::mark() noexcept {
   for (Latest& latest : latest_) {
     try {
-      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream)) record(latest);
+      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
+        record(latest, latest.stream);
     } catch (const Error&) {
       // Failed work is over.
     }

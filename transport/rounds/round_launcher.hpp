@@ -61,8 +61,8 @@ class RoundLauncher {
   /// Ends a call, when everything of it has been queued, or as much as there will be if it has failed. Here
   /// and in `begin`, one stream may stand for all members, if work for all of their devices is queued on it.
   void end(std::span<const backend::StreamRef> streams);
-  /// Returns the event that `end` has recorded on a local member's stream, which later calls leave alone as
-  /// long as it is held; nullptr if it has recorded none there.
+  /// Returns the event that `end` has recorded on a local member's stream; nullptr if it has recorded none
+  /// there. Later calls record another one while the caller holds this one.
   [[nodiscard]] std::shared_ptr<const PooledEvent> end_of_call(std::size_t local) const;
   /// Abandons a call that has begun, whether or not it has ended. If its streams are being captured, the
   /// capture goes on without the call.
@@ -91,13 +91,13 @@ class RoundLauncher {
   /// same stream makes the next call, which need not wait for itself.
   struct Latest {
     backend::StreamRef stream;
-    bool is_owned = false;     ///< by the library
-    bool goes_on = false;      ///< the call that has begun is on this stream
-    std::uint64_t number = 0;  ///< of a stream that is not (`StreamCalls::stream_id`)
+    bool is_owned = false;        ///< by the library
+    bool is_same_stream = false;  ///< the call that has begun uses this stream, whose number is known
+    std::uint64_t number = 0;     ///< of a stream that is not (`StreamCalls::stream_id`)
     std::shared_ptr<PooledEvent> event{};
     int event_device = 0;
   };
-  void record(Latest& latest);
+  void record(Latest& latest, backend::StreamRef stream);
   void follow(const Latest& latest, backend::StreamRef stream);
   [[nodiscard]] bool is_same(const Latest& latest, backend::StreamRef stream) const;
 

@@ -40,10 +40,12 @@ class Candidate {
     const std::string state = state_.value_or(losses_ > 0 ? "its time is over" : "nobody listens there");
     if (losses_ == 0) return state;
     return fmt::format(
-        "{}; ranks have asked it {}, and gone on without it: it may join again, before they "
-        "next call Communicator::grow or replace",
+        "{}; ranks have asked it {}, and gone on without it: call Communicator::join again before they next "
+        "call "
+        "grow or replace",
         state, losses_ == 1 ? "once" : fmt::format("{} times", losses_));
   }
+
   /// Returns a connection on which both ends have proven themselves; nothing if there is nobody now.
   std::optional<Line> reach() {
     std::string state = "nobody listens there";
@@ -56,7 +58,7 @@ class Candidate {
         return Line(std::move(socket), session);
     }
     // An attempt that the end cuts short says less than the one before.
-    if (!state_ || !wait_.is_over()) state_ = std::move(state);
+    if (!wait_.is_over() || (!state_ && losses_ == 0)) state_ = std::move(state);
     return std::nullopt;
   }
   /// Asks to be let in. Returns nothing if the rank closes the connection without an answer.

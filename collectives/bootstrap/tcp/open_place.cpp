@@ -31,7 +31,7 @@ Descriptor make_bell() {
 
 std::shared_ptr<OpenPlace> OpenPlace::at(const Place& place, std::size_t most) {
   auto opened = std::make_shared<OpenPlace>(place, most);
-  opened->newcomers_.note_holder(opened);
+  opened->newcomers_.set_owner(opened);
   return opened;
 }
 

@@ -22,7 +22,7 @@ class OpenPlace {
   [[nodiscard]] static std::shared_ptr<OpenPlace> at(const Place& place, std::size_t most);
   /// Returns the one that this process holds open at the place, or nullptr.
   [[nodiscard]] static std::shared_ptr<OpenPlace> find(const Place& place) {
-    return WaitingNewcomers::holder_at(place);
+    return WaitingNewcomers::owner_at(place);
   }
 
   OpenPlace(const Place& place, std::size_t most);

@@ -80,24 +80,24 @@ WaitingNewcomers::~WaitingNewcomers() {
   of_process.all.remove(this);
 }
 
-void WaitingNewcomers::note_holder(const std::shared_ptr<OpenPlace>& holder) {
+void WaitingNewcomers::set_owner(const std::shared_ptr<OpenPlace>& owner) {
   const std::lock_guard lock(OfProcess::get().mutex);
-  holder_ = holder;
+  owner_ = owner;
 }
 
-std::shared_ptr<OpenPlace> WaitingNewcomers::holder_at(const Place& place) {
+std::shared_ptr<OpenPlace> WaitingNewcomers::owner_at(const Place& place) {
   OfProcess& of_process = OfProcess::get();
   const std::lock_guard lock(of_process.mutex);
   for (const WaitingNewcomers* const each : of_process.all) {
-    std::shared_ptr<OpenPlace> holder = each->is_at(place) ? each->holder_.lock() : nullptr;
-    if (holder != nullptr) return holder;
+    std::shared_ptr<OpenPlace> owner = each->is_at(place) ? each->owner_.lock() : nullptr;
+    if (owner != nullptr) return owner;
   }
   return nullptr;
 }
 
 void WaitingNewcomers::leave_to_parent() noexcept {
   close();
-  holder_.reset();
+  owner_.reset();
 }
 
 void WaitingNewcomers::close() noexcept {

@@ -24,8 +24,8 @@ namespace tutti::tcp {
 class OpenPlace;
 
 /// The processes that have come to a place and want to become ranks. They wait there until a rank lets them
-/// in. Used by one thread at a time. In forked children all its connections are closed, so that they end with
-/// this process.
+/// in. Used by one thread at a time, but for its owner, which any thread may set and find. In forked children
+/// all its connections are closed, so that they end with this process.
 class WaitingNewcomers {
  public:
   using Host = transport::team::Entrance::Host;
@@ -52,10 +52,10 @@ class WaitingNewcomers {
   [[nodiscard]] bool add_sockets(std::vector<pollfd>& sockets) const;
   /// Says in words who else has come, as `Visitors::account` does.
   [[nodiscard]] std::string account() const { return visitors_.account(); }
-  /// Notes what holds it open between calls.
-  void note_holder(const std::shared_ptr<OpenPlace>& holder);
-  /// Returns what this process holds open at the place, or nullptr.
-  [[nodiscard]] static std::shared_ptr<OpenPlace> holder_at(const Place& place);
+  /// Sets the open place that owns this.
+  void set_owner(const std::shared_ptr<OpenPlace>& owner);
+  /// Returns the open place of this process there, or nullptr.
+  [[nodiscard]] static std::shared_ptr<OpenPlace> owner_at(const Place& place);
   /// Returns whether those who come to the place have the secret and the job of those who wait here.
   [[nodiscard]] bool has_key_of(const Place& place) const { return key_ == key_of(place.rendezvous); }
 
@@ -91,7 +91,7 @@ class WaitingNewcomers {
   std::string address_;
   Visitors visitors_;
   Guests guests_;  ///< in the order in which they came
-  std::weak_ptr<OpenPlace> holder_;
+  std::weak_ptr<OpenPlace> owner_;
 };
 
 }  // namespace tutti::tcp

@@ -149,7 +149,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   };
   struct CapturedRound {
     CapturePlace place;
-    std::uint32_t overlapping_blocks = 0;  ///< with which it may let the next one in; 0: it may not
+    std::uint32_t overlapping_blocks = 0;  ///< its blocks if it lets the next one in; 0: it may not
   };
   struct DeviceState {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}

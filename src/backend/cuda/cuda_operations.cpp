@@ -14,7 +14,7 @@ namespace {
 std::uint32_t blocks_beside_another(const TeamRound& task, const TeamTable& table, const LaunchSite& where) {
   const TeamGrid grid =
       grid_for(table.shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
-  // The tiles of other rounds are as large as a full grid takes.
+  // Other rounds cut their tiles for a full grid: warps of fewer blocks would have several of these.
   return task.is_low_latency || grid.overlapping_blocks == grid.blocks ? grid.overlapping_blocks : 0;
 }
 
@@ -123,9 +123,9 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   LaunchSite where = site(stream, "a team round");
   build_table(task, where.multiprocessors, table);
   // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
-  // same device. If both may have as few blocks as fit beside one another, that one learns now that it has,
-  // and lets this one in early. (Nobody else's kernel comes in so. Outside of graphs the host sets the pace
-  // of small ones.)
+  // same device. If both may have as few blocks as fit beside one another, the node of the earlier one is
+  // changed now: it gets that many, and lets this one in early. (Nobody else's kernel comes in so. Outside of
+  // graphs the host sets the pace of small ones.)
   const bool is_captured = is_capturing(stream);
   const bool may_depend_in_graph = is_captured && graphs_may_launch_dependently_;
   const std::uint32_t overlapping_blocks =

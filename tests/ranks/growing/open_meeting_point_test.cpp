@@ -202,13 +202,14 @@ TEST(OpenMeetingPoints, ThoseWhoLoseTheRaceForAPlaceComeAgain) {
 TEST(OpenMeetingPoints, WhoHasLostARaceIsToldWhatToDo) {
   const tcp::Place place = tcp::place_at(some_meeting_point(), 10ms, "Communicator::join");
   const std::function<void()> no_watch;
-  const auto is_told = [&](int losses, const std::vector<std::string>& text) {
-    return refuses([&] { static_cast<void>(await_admission(place, tcp::Wait(10ms, no_watch), losses)); },
+  const auto is_told = [&](int losses, std::chrono::milliseconds time, const std::vector<std::string>& text) {
+    return refuses([&] { static_cast<void>(await_admission(place, tcp::Wait(time, no_watch), losses)); },
                    ErrorCode::timeout, text);
   };
-  EXPECT_TRUE(is_told(1, {"nobody listens there; ranks have asked it once, and gone on without it",
-                          "it may join again, before they next call Communicator::grow or replace"}));
-  EXPECT_TRUE(is_told(2, {"ranks have asked it 2 times"}));
+  EXPECT_TRUE(is_told(1, patient(300ms),
+                      {"nobody listens there; ranks have asked it once, and gone on without it",
+                       "call Communicator::join again before they next call grow or replace"}));
+  EXPECT_TRUE(is_told(2, 0ms, {"its time is over; ranks have asked it 2 times"}));
 }
 
 /// Returns how many bytes come before the connection is closed.

@@ -76,8 +76,8 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
       progress_.await_batch(batch.number);
     }
     for (const LinkHalf& half : halves) announce(sides_[index(half)]);
-    look_for_ranks_that_left(
-        batch, nullptr);  // what is sent may fit into its window, and then nothing waits for the peer
+    // What is sent may fit into its window, and then nothing waits for the peer.
+    look_for_ranks_that_left(batch, known_to_have_left(batch));
     if (!is_captured) under_way_.push_back(std::move(batch));
   }
   abort_.require_running();
@@ -150,12 +150,23 @@ bool Links::has_left(std::size_t rank) const noexcept {
   return state_.status(rank).state.load() >= RankStatus::leaving || failure_detector_.is_gone(rank);
 }
 
-bool Links::has_left_before(const Batch& batch, std::size_t rank) const noexcept {
-  if (state_.status(rank).state.load() >= RankStatus::leaving) return true;
-  const bool is_watched = std::ranges::any_of(batch.messages, [&](const Message& message) {
-    return !message.half.is_sent && peer_rank(message.half) == rank && is_missing(message);
-  });
-  return !is_watched && failure_detector_.is_gone(rank);
+std::vector<bool> Links::known_to_have_left(const Batch& batch) const {
+  const auto is_missing_one = [this](const Message& message) { return is_missing(message); };
+  if (std::ranges::none_of(batch.messages, is_missing_one)) return {};
+  std::vector<bool> left(membership_.rank_count());
+  std::vector<bool> is_asked(membership_.rank_count());
+  for (const Message& message : batch.messages) {
+    if (!message.half.is_sent && is_missing(message)) is_asked[peer_rank(message.half)] = true;
+  }
+  for (const Message& message : batch.messages) {
+    const std::size_t rank = peer_rank(message.half);
+    if (left[rank] || !is_missing(message)) continue;
+    left[rank] = state_.status(rank).state.load() >= RankStatus::leaving;
+    if (left[rank] || is_asked[rank]) continue;
+    is_asked[rank] = true;
+    left[rank] = failure_detector_.is_gone(rank);
+  }
+  return left;
 }
 
 std::vector<bool> Links::ranks_that_left() const {
@@ -167,13 +178,13 @@ std::vector<bool> Links::ranks_that_left() const {
 void Links::look_for_ranks_that_left() {
   const std::vector<bool> left = ranks_that_left();
   if (std::ranges::find(left, true) == left.end()) return;
-  for (const Batch& batch : under_way_) look_for_ranks_that_left(batch, &left);
+  for (const Batch& batch : under_way_) look_for_ranks_that_left(batch, left);
 }
 
-void Links::look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known) {
+void Links::look_for_ranks_that_left(const Batch& batch, const std::vector<bool>& left) {
   for (const Message& message : batch.messages) {
     const std::size_t rank = peer_rank(message.half);
-    if (!is_missing(message) || !(known == nullptr ? has_left_before(batch, rank) : (*known)[rank])) continue;
+    if (!is_missing(message) || !left[rank]) continue;
     if (!is_missing(message)) continue;  // asked again when it has left: what it has done is done
     waiting_.look_for_lost_ranks();      // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,

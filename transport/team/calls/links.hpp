@@ -98,16 +98,15 @@ class Links {
   void judge(const Batch& batch, std::chrono::nanoseconds lasted);
   /// Returns true if the rank has left or its process is gone; asks the system.
   [[nodiscard]] bool has_left(std::size_t rank) const noexcept;
-  /// Returns the same when the batch is made; but the system is not asked about a process whose message to
-  /// this rank is missing: what waits for that is watched.
-  [[nodiscard]] bool has_left_before(const Batch& batch, std::size_t rank) const noexcept;
+  /// Returns, by rank, whether a partner in a new batch is known to have left without its half. The system is
+  /// not asked about ranks from which the batch still receives something: the watchdog asks about them.
+  [[nodiscard]] std::vector<bool> known_to_have_left(const Batch& batch) const;
   /// Returns, by rank, whether it has left.
   [[nodiscard]] std::vector<bool> ranks_that_left() const;
   /// Ends the team if a partner in any batch under way has left without its half.
   void look_for_ranks_that_left();
-  /// Ends the team if a partner in this batch has left without its half. `known` says which ranks have left,
-  /// if the caller knows.
-  void look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known);
+  /// Ends the team if a partner in this batch has left without its half; `left` says which ranks have left.
+  void look_for_ranks_that_left(const Batch& batch, const std::vector<bool>& left);
   void warn(const Batch& batch, std::chrono::nanoseconds lasted, const std::string& late);
   /// Describes the late ranks: those that have not made their halves, or else all others. Stores their
   /// numbers in `ranks`.

@@ -51,7 +51,7 @@ class Progress {
   void await_batch(std::uint64_t number) noexcept { last_batch_.store(number); }
   /// Marks the local member's part of the batch as complete once `stream` has come to this point.
   void mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream);
-  /// Marks it as complete once the point is passed at which the event has been recorded.
+  /// Marks it as complete once the event has occurred, which was recorded behind all of the batch.
   void mark_batch(std::size_t local, std::uint64_t number, std::shared_ptr<const PooledEvent> event);
   /// Returns the number up to which batches are complete.
   [[nodiscard]] std::uint64_t completed_batches() const noexcept;

@@ -48,9 +48,9 @@ std::optional<std::vector<std::size_t>> NewcomerAdmission::let_in(const ShrinkSt
     }
     trouble = fmt::format(": {}", error.what());
   }
-  const bool has_waited_enough = this->has_waited_enough(open);
-  const bool is_over = may_judge && (has_waited_enough || agreement_.is_time_over());
-  // Only now: whoever was the last to be waited for is among them.
+  const bool have_all_answered = has_waited_enough(open);
+  const bool is_over = may_judge && (have_all_answered || agreement_.is_time_over());
+  // Listed only now, so that a process that has arrived during the check above is included.
   std::vector<std::size_t> newcomers = newcomers_in(open);
   if (newcomers.size() >= (is_over ? fewest : most)) {
     newcomers.resize(std::min(newcomers.size(), most));
@@ -61,7 +61,7 @@ std::optional<std::vector<std::size_t>> NewcomerAdmission::let_in(const ShrinkSt
         open, ErrorCode::timeout,
         fmt::format(
             "{} of {} new ranks came to {} within {} ms{}", newcomers.size(), fewest, agreement_.wish_.place,
-            (has_waited_enough ? *agreement_.wish_.newcomer_timeout : agreement_.wish_.timeout).count(),
+            (have_all_answered ? *agreement_.wish_.newcomer_timeout : agreement_.wish_.timeout).count(),
             trouble));
   }
   return std::nullopt;

@@ -24,7 +24,7 @@ struct LaunchSite {
   /// The launch is a programmatic dependent launch: its cost on the device overlaps the end of the kernel
   /// before. For kernels of teams only.
   bool is_dependent = false;
-  std::uint32_t overlapping_blocks = 0;  ///< those of a grid that overlaps the one before; 0: it does not
+  std::uint32_t overlapping_blocks = 0;  ///< of a kernel that overlaps the one before; 0: it does not
 };
 
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
