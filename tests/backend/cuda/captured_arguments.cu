@@ -10,9 +10,4 @@ bool lets_next_in(cudaGraphNode_t kernel) {
   return static_cast<const backend::cuda::TeamArguments*>(node.kernelParams[1])->lets_next_in;
 }
 
-unsigned blocks_of(cudaGraphNode_t kernel) {
-  cudaKernelNodeParams node{};
-  return cudaGraphKernelNodeGetParams(kernel, &node) == cudaSuccess ? node.gridDim.x : 0;
-}
-
 }  // namespace tutti::test

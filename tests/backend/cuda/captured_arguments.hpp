@@ -7,7 +7,5 @@ namespace tutti::test {
 
 /// Returns whether a captured kernel of a low-latency round lets the next one start before it has ended.
 [[nodiscard]] bool lets_next_in(cudaGraphNode_t kernel);
-/// Returns the blocks of a captured kernel; 0 if CUDA does not tell.
-[[nodiscard]] unsigned blocks_of(cudaGraphNode_t kernel);
 
 }  // namespace tutti::test

@@ -42,7 +42,6 @@ std::string edge_between(cudaGraph_t graph, cudaGraphNode_t from, cudaGraphNode_
 class CapturedRounds : public testing::Test {
  protected:
   static constexpr std::uint64_t small = 100;
-  static constexpr std::uint64_t medium = 300'000;
   static constexpr std::uint64_t large = 800'000;
 
   void SetUp() override {
@@ -111,15 +110,6 @@ TEST_F(CapturedRounds, OverlapIfBothAreSmall) {
   EXPECT_TRUE(test::lets_next_in(first));
   EXPECT_TRUE(test::lets_next_in(second));
   EXPECT_FALSE(test::lets_next_in(third));
-}
-
-TEST_F(CapturedRounds, HaveHalfOfTheBlocksWhereTheyOverlap) {
-  const cudaGraphNode_t first = capture_round(medium);
-  EXPECT_GT(test::blocks_of(first), most_team_blocks / 2);
-  const cudaGraphNode_t second = capture_round(medium);
-  EXPECT_TRUE(test::lets_next_in(first));
-  EXPECT_EQ(test::blocks_of(first), most_team_blocks / 2);
-  EXPECT_EQ(test::blocks_of(second), most_team_blocks / 2);
 }
 
 TEST_F(CapturedRounds, FollowOneAnotherIfOneIsLarge) {
