@@ -149,7 +149,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   };
   struct CapturedRound {
     CapturePlace place;
-    std::uint32_t overlapping_blocks = 0;  ///< its blocks if it lets the next one in; 0: it may not
+    bool may_let_next_in = false;  ///< it is a low-latency one, whose grid fits twice
   };
   struct DeviceState {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
@@ -172,7 +172,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   /// Returns the team's round that the next work on the stream follows, if the stream is being captured and
   /// that is all it follows.
   [[nodiscard]] std::optional<CapturedRound> captured_round_before(StreamRef stream);
-  void remember_captured_round(StreamRef stream, std::uint32_t overlapping_blocks);
+  void remember_captured_round(StreamRef stream, bool may_let_next_in);
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
   /// Loads the kernels to a device, the first time. Everything that makes work for a device possible calls it

@@ -160,11 +160,11 @@ std::optional<CudaBackend::CapturedRound> CudaBackend::captured_round_before(Str
   return state.captured_round;
 }
 
-void CudaBackend::remember_captured_round(StreamRef stream, std::uint32_t overlapping_blocks) {
+void CudaBackend::remember_captured_round(StreamRef stream, bool may_let_next_in) {
   const std::optional<CapturePlace> place = capture_place(stream);
   DeviceState& state = at(stream.device);
   const std::lock_guard lock(state.streams_mutex);
-  state.captured_round = {.place = place.value_or(CapturePlace{}), .overlapping_blocks = overlapping_blocks};
+  state.captured_round = {.place = place.value_or(CapturePlace{}), .may_let_next_in = may_let_next_in};
 }
 
 bool CudaBackend::has_capture_on(int device) {

@@ -8,17 +8,6 @@
 #include <cstring>
 
 namespace tutti::backend::cuda {
-namespace {
-
-/// Returns the blocks of a round's kernel that overlaps another one; 0: it does not.
-std::uint32_t blocks_beside_another(const TeamRound& task, const TeamTable& table, const LaunchSite& where) {
-  const TeamGrid grid =
-      grid_for(table.shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
-  // Other rounds cut their tiles for a full grid: warps of fewer blocks would have several of these.
-  return task.is_low_latency || grid.overlapping_blocks == grid.blocks ? grid.overlapping_blocks : 0;
-}
-
-}  // namespace
 
 LaunchSite CudaBackend::site(StreamRef stream, const char* work, std::uint32_t most_multiprocessors) {
   prepare(stream.device);
@@ -123,22 +112,19 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   LaunchSite where = site(stream, "a team round");
   build_table(task, where.multiprocessors, table);
   // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
-  // same device. If both may have as few blocks as fit beside one another, the node of the earlier one is
-  // changed now: it gets that many, and lets this one in early. (Nobody else's kernel comes in so. Outside of
-  // graphs the host sets the pace of small ones.)
+  // same device. If both fit beside one another, that one learns now that it lets this one in early. (Nobody
+  // else's kernel comes in so. Outside of graphs the host sets the pace of small ones.)
   const bool is_captured = is_capturing(stream);
   const bool may_depend_in_graph = is_captured && graphs_may_launch_dependently_;
-  const std::uint32_t overlapping_blocks =
-      may_depend_in_graph ? blocks_beside_another(task, table, where) : 0;
+  const bool fits_twice = may_depend_in_graph && grid_for(table.shape, where.multiprocessors,
+                                                          task.teams_on_device, task.most_multiprocessors)
+                                                     .fits_twice;
   const auto may_depend = [&] {
     if (!at(stream.device).may_launch_dependently) return false;
     if (!may_depend_in_graph) return !is_captured;
     const std::optional<CapturedRound> before = captured_round_before(stream);
-    if (before && before->overlapping_blocks != 0 && overlapping_blocks != 0) {
-      check(let_next_in(before->place.node, before->overlapping_blocks), "cudaGraphKernelNodeSetParams",
-            stream.device);
-      where.overlapping_blocks = overlapping_blocks;
-    }
+    if (before && before->may_let_next_in && fits_twice)
+      check(let_next_in(before->place.node), "cudaGraphKernelNodeSetParams", stream.device);
     return before.has_value();
   };
   const bool adds = !task.reductions.segments.empty();
@@ -161,7 +147,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                    return launch(where, task, argument, table.shape);
                  });
   }
-  if (may_depend_in_graph) remember_captured_round(stream, task.is_low_latency ? overlapping_blocks : 0);
+  if (may_depend_in_graph) remember_captured_round(stream, task.is_low_latency && fits_twice);
 }
 
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {

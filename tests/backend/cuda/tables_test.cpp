@@ -106,29 +106,29 @@ TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) 
   }
 }
 
-TEST(CudaTables, GridsThatOverlapHoldNoMoreThanOneMay) {
+TEST(CudaTables, GridsThatFitTwiceHoldNoMoreThanOneMay) {
   TeamTable table;
   const auto grid_of = [&](std::uint32_t tiles, int multiprocessors, std::uint32_t teams,
                            std::uint32_t most_multiprocessors = all_multiprocessors) {
     table.shape.puts.tile_count = tiles;
     return grid_for(table.shape, multiprocessors, teams, most_multiprocessors);
   };
-  EXPECT_EQ(grid_of(1, 132, 1).overlapping_blocks, 1U);
-  EXPECT_EQ(grid_of(43 * team_warps_per_block, 132, 1).overlapping_blocks, 43U);
-  EXPECT_EQ(grid_of(44 * team_warps_per_block, 132, 1).overlapping_blocks, 43U);
-  EXPECT_EQ(grid_of(most_team_blocks * team_warps_per_block + 1, 132, 1).overlapping_blocks, 0U)
-      << "more than two tiles for each warp";
-  EXPECT_EQ(grid_of(1, 132, 4).overlapping_blocks, 1U);
-  EXPECT_EQ(grid_of(9 * team_warps_per_block, 132, 1, 16).overlapping_blocks, 8U);
-  EXPECT_EQ(grid_of(1, 132, 1, 1).overlapping_blocks, 0U) << "the only block there may be";
+  EXPECT_TRUE(grid_of(1, 132, 1).fits_twice);
+  EXPECT_TRUE(grid_of(43 * team_warps_per_block, 132, 1).fits_twice);
+  EXPECT_FALSE(grid_of(44 * team_warps_per_block, 132, 1).fits_twice);
+  EXPECT_TRUE(grid_of(1, 132, 4).fits_twice);
+  EXPECT_TRUE(grid_of(8 * team_warps_per_block, 132, 1, 16).fits_twice);
+  EXPECT_FALSE(grid_of(9 * team_warps_per_block, 132, 1, 16).fits_twice)
+      << "so many multiprocessors, and no more";
+  EXPECT_FALSE(grid_of(1, 132, 1, 1).fits_twice) << "the only block there may be";
   for (const int multiprocessors : {1, 10, 108, 132}) {
     const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
     for (std::uint32_t teams = 1; teams <= room; ++teams) {
       for (std::uint32_t blocks = 1; blocks <= most_team_blocks; ++blocks) {
         const TeamGrid grid = grid_of(blocks * team_warps_per_block, multiprocessors, teams);
-        EXPECT_LE(2 * grid.overlapping_blocks * teams, room) << multiprocessors << ", " << teams;
-        EXPECT_LE(2 * grid.overlapping_blocks, most_team_blocks);
-        EXPECT_LE(grid.overlapping_blocks, grid.blocks);
+        if (!grid.fits_twice) continue;
+        EXPECT_LE(2 * grid.blocks * teams, room) << multiprocessors << ", " << teams;
+        EXPECT_LE(2 * grid.blocks, most_team_blocks);
       }
     }
   }

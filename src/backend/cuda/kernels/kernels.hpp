@@ -24,7 +24,6 @@ struct LaunchSite {
   /// The launch is a programmatic dependent launch: its cost on the device overlaps the end of the kernel
   /// before. For kernels of teams only.
   bool is_dependent = false;
-  std::uint32_t overlapping_blocks = 0;  ///< of a kernel that overlaps the one before; 0: it does not
 };
 
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
@@ -78,9 +77,9 @@ cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, con
                                     const TeamShape& shape);
 cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                           const TeamShape& shape);
-/// Makes a captured kernel of a low-latency round have so many blocks, and let the next kernel's blocks in
-/// before its own have ended, if that is launched dependently.
-cudaError_t let_next_in(cudaGraphNode_t captured, std::uint32_t blocks);
+/// Makes a captured kernel of a low-latency round let the next kernel's blocks in before its own have ended,
+/// if that is launched dependently.
+cudaError_t let_next_in(cudaGraphNode_t captured);
 /// Launches messages; a table in the parameters has at most `medium_parameter_table` bytes.
 cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
                          const LinkTable& table);

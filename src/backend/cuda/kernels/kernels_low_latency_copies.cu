@@ -2,8 +2,6 @@
 #include "backend/cuda/kernels/kernels.hpp"
 #include "backend/cuda/kernels/low_latency_kernel.cuh"
 
-#include <cstdint>
-
 #include <cuda_runtime.h>
 
 namespace tutti::backend::cuda {
@@ -31,7 +29,7 @@ cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, c
   return launch_low_latency<Copies>(where, task, table, shape);
 }
 
-cudaError_t let_next_in(cudaGraphNode_t captured, std::uint32_t blocks) {
+cudaError_t let_next_in(cudaGraphNode_t captured) {
   cudaKernelNodeParams node{};
   const cudaError_t status = cudaGraphKernelNodeGetParams(captured, &node);
   if (status != cudaSuccess) return status;
@@ -40,7 +38,6 @@ cudaError_t let_next_in(cudaGraphNode_t captured, std::uint32_t blocks) {
   task.lets_next_in = true;
   void* parameters[] = {node.kernelParams[0], &task};
   node.kernelParams = parameters;
-  node.gridDim = dim3(blocks);
   return cudaGraphKernelNodeSetParams(captured, &node);
 }
 

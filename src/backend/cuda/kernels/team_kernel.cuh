@@ -65,7 +65,7 @@ __device__ inline void wait_for_kernel_before() {
 }
 /// Lets the next kernel of the stream in. Called by all blocks after `wait_for_kernel_before`, so that no
 /// more than two kernels of a stream are there at once. The next one's blocks take room while this one's
-/// still have theirs: see `TeamGrid::overlapping_blocks`.
+/// still have theirs: see `TeamGrid::fits_twice`.
 __device__ inline void let_next_kernel_in() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -268,7 +268,7 @@ inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, cons
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t configuration{};
-  configuration.gridDim = dim3(where.overlapping_blocks != 0 ? where.overlapping_blocks : grid.blocks);
+  configuration.gridDim = dim3(grid.blocks);
   configuration.blockDim = dim3(grid.warps * warp_lanes);
   configuration.dynamicSmemBytes = shared_bytes_per_warp * grid.warps;
   configuration.stream = where.stream;

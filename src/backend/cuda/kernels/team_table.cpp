@@ -13,9 +13,6 @@ namespace {
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
-// The most tiles of a warp for which a smaller grid is worth its overlap with the next one.
-constexpr std::uint32_t most_overlapping_tiles = 2;
-
 }  // namespace
 
 std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
@@ -64,10 +61,8 @@ TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t tea
       std::max({shape.puts.tile_count, shape.gets.tile_count, shape.relay_gets.tile_count, 1U});
   const std::uint32_t wanted = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
   const std::uint32_t most = most_blocks(multiprocessors, teams_on_device, most_multiprocessors);
-  const std::uint32_t half = most / 2;
-  return {.blocks = std::min(wanted, most),
-          .warps = std::min(tiles, team_warps_per_block),
-          .overlapping_blocks = wanted <= most_overlapping_tiles * half ? std::min(wanted, half) : 0};
+  const std::uint32_t blocks = std::min(wanted, most);
+  return {.blocks = blocks, .warps = std::min(tiles, team_warps_per_block), .fits_twice = 2 * blocks <= most};
 }
 
 }  // namespace tutti::backend::cuda

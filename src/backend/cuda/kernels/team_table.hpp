@@ -54,9 +54,7 @@ inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
 struct TeamGrid {
   std::uint32_t blocks = 1;
   std::uint32_t warps = 1;  ///< per block
-  /// The blocks of each of two grids that overlap, which hold no more together than a kernel of the team may;
-  /// 0: the work would take longer in so few than is saved.
-  std::uint32_t overlapping_blocks = 0;
+  bool fits_twice = false;  ///< two such grids hold no more than a kernel of the team may
 };
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
