@@ -4,6 +4,7 @@
 #include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
 #include "backend/shared_pieces.hpp"
+#include "base/rounding.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -194,7 +195,9 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
   const auto place = reinterpret_cast<unsigned long long>(address);
   if (get_address_range != nullptr && get_address_range(&base, &bytes, place) == 0) {
     info.base = static_cast<const std::byte*>(address) - (place - base);
-    info.bytes = bytes;
+    // Programs go beyond the end of managed memory, where nothing else is up to the next aligned address.
+    constexpr std::size_t alignment = 256;  // of all allocations
+    info.bytes = info.is_managed ? round_up(bytes, alignment) : bytes;
   }
   return info;
 }

@@ -162,6 +162,18 @@ TEST(ManagedMemory, MayPreferTheHost) {
   });
 }
 
+TEST(ManagedMemory, IsTakenUpToTheNextAlignedAddress) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = device_of(exchange);
+    const OwnedMemory own = allocate(ProgramMemory::managed, device, sizeof(std::int32_t));
+    const Tensor four(TensorView(own.get(), DType::int32, {4}, Device(device)));
+    Communicator communicator = make(exchange);
+    four.fill_(1);
+    communicator.all_reduce({four}, {four});
+    EXPECT_TRUE(holds(four, 2));
+  });
+}
+
 TEST(ManagedMemory, IsUsedByPeersInOneProcess) {
   expect_all_right(1, [](Exchange&) {
     if (device_count() < 2) GTEST_SKIP() << "needs two devices";
