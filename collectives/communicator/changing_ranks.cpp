@@ -261,11 +261,11 @@ Communicator Communicator::join(const JoinOptions& options, const CommunicatorOp
     tcp::Admission admission = tcp::await_admission(place, wait, losses);
     Successor successor(own, false);
     const std::unique_ptr<transport::team::Newcomer> newcomer = newcomer_of(admission);
+    ++losses;
     if (newcomer == nullptr) continue;
     if (newcomer->run([&runtime] { runtime.backend().wait_elsewhere(); },
                       [&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); }))
       return successor.take();
-    ++losses;
   }
 }
 

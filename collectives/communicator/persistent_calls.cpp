@@ -168,16 +168,18 @@ template <class Launch>
 void launch_graphs(TeamContext& context, std::span<const backend::StreamRef> streams, const Launch& launch) {
   transport::team::Team& team = context.team();
   transport::team::RoundLauncher& launcher = context.launcher();
+  bool has_launched = false;
   try {
     launcher.begin(streams);
     launch();
+    has_launched = true;
     launcher.end(streams);
   } catch (...) {
     const backend::Escaped escaped = backend::Escaped::current();
     launcher.abandon();
     // What is refused has not begun. For all else the other ranks' launches wait.
-    if (escaped.code != ErrorCode::unsupported && !team.abort().is_set())
-      team.abort().fail("cannot launch its bound calls", escaped);
+    const bool has_begun = has_launched || escaped.code != ErrorCode::unsupported;
+    if (has_begun && !team.abort().is_set()) team.abort().fail("cannot launch its bound calls", escaped);
     throw;
   }
 }

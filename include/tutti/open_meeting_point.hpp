@@ -27,7 +27,7 @@ class OpenPlace;
 ///
 /// In `grow` and `replace` at the same meeting point, the rank that holds it lets new processes in, instead
 /// of the lowest rank. It asks those that came first, and takes those that answer first. A process that is
-/// stopped delays the call only if fewer than `most` others answer, and at most until the call's timeout.
+/// stopped delays the call only if fewer others answer than are wanted, and at most until the call's timeout.
 /// Those that are too many go on waiting. If the rank that holds the point is lost, those that wait connect
 /// again: to the lowest rank that is left, or to another process that opens the point. While that rank is
 /// stopped, or alive but not in the call, nobody else can listen there: `grow` and `replace` at the point end

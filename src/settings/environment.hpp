@@ -62,8 +62,8 @@ struct Environment {
   /// `TUTTI_OPEN_FOREIGN_MEMORY`, `1` or `0`: whether communicators whose options do not say let other ranks
   /// open memory of the program's own that is not registered.
   bool opens_foreign_memory = false;
-  /// `TUTTI_LAUNCH_THREADS`: maximum number of threads that help with launches that use signals, 0 to 15;
-  /// unset: as the number of processors suggests.
+  /// `TUTTI_LAUNCH_THREADS`: maximum number of threads that help with bursts of launches, 0 to 15;
+  /// unset: as the number of processors suggests, and none on virtual devices.
   std::optional<int> launch_threads;
   /// `TUTTI_ALLOC_CONF`: settings of the devices' caching allocators (see `tutti/memory.hpp`).
   AllocatorSettings allocators;

@@ -59,7 +59,8 @@ std::chrono::milliseconds hang_limit(std::chrono::milliseconds time) {
 }
 
 std::chrono::milliseconds process_limit(std::chrono::milliseconds time) {
-  return std::max(patient(time), ctest_limit() * 3 / 4);
+  const std::chrono::milliseconds of_ctest = ctest_limit();
+  return of_ctest > std::chrono::milliseconds(0) ? of_ctest * 3 / 4 : patient(time);
 }
 
 std::uint64_t test_seed() {

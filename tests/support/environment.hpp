@@ -26,7 +26,8 @@ namespace tutti::test {
 /// Returns a limit for what ends by itself unless something hangs: `time` as `patient` scales it or, if that
 /// is longer, half of ctest's limit for this program, which CMake passes in seconds as `TUTTI_TEST_TIMEOUT`.
 [[nodiscard]] std::chrono::milliseconds hang_limit(std::chrono::milliseconds time = std::chrono::seconds(60));
-/// Returns the same for processes, which then tell what hangs before they are killed: three quarters.
+/// Returns a limit for processes, which tell what hangs before they are killed: three quarters of ctest's, if
+/// that is known.
 [[nodiscard]] std::chrono::milliseconds process_limit(std::chrono::milliseconds time);
 
 /// Returns the seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.

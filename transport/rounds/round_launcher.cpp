@@ -11,6 +11,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace tutti::transport::team {
@@ -93,15 +94,23 @@ void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
 void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
   if (is_captured_) return capture_.end();
   latest_.resize(streams.size());
+  std::exception_ptr failure;  // of a device; the others' streams have their ends all the same
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    Latest& latest = latest_[i];
-    const bool is_owned =
-        latest.stream == streams[i] ? latest.is_owned : runtime_.part<Streams>().owns(streams[i]);
-    if (!is_owned || marks_calls_) record(latest, streams[i]);
-    if (!is_owned && !latest.is_same_stream) latest.number = runtime_.backend().stream_id(streams[i]);
-    latest.stream = streams[i];
-    latest.is_owned = is_owned;
+    try {
+      end(latest_[i], streams[i]);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void RoundLauncher::end(Latest& latest, backend::StreamRef stream) {
+  const bool is_owned = latest.stream == stream ? latest.is_owned : runtime_.part<Streams>().owns(stream);
+  if (!is_owned || marks_calls_) record(latest, stream);
+  if (!is_owned && !latest.is_same_stream) latest.number = runtime_.backend().stream_id(stream);
+  latest.stream = stream;
+  latest.is_owned = is_owned;
 }
 
 bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
@@ -146,7 +155,7 @@ void RoundLauncher::mark() noexcept {
     try {
       if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
         record(latest, latest.stream);
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // Failed work is over.
     }
   }

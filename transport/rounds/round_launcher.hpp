@@ -97,6 +97,8 @@ class RoundLauncher {
     std::shared_ptr<PooledEvent> event{};
     int event_device = 0;
   };
+  /// Ends the call of one local member, on its stream.
+  void end(Latest& latest, backend::StreamRef stream);
   void record(Latest& latest, backend::StreamRef stream);
   void follow(const Latest& latest, backend::StreamRef stream);
   [[nodiscard]] bool is_same(const Latest& latest, backend::StreamRef stream) const;

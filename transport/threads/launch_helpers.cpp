@@ -3,8 +3,10 @@
 
 #include "settings/environment.hpp"
 #include "settings/log.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -60,8 +62,9 @@ LaunchHelpers::~LaunchHelpers() {
 }
 
 void LaunchHelpers::start(std::size_t wanted) noexcept {
+  wanted = std::min(wanted, most_);
   try {
-    while (threads_.size() < std::min(wanted, most_)) {
+    while (threads_.size() < wanted) {
       threads_.emplace_back(
           backend::Thread::Role{.name = "tutti-helper", .purpose = "that helps with launches"},
           [this] { run(); },
@@ -80,9 +83,15 @@ LaunchHelpers::Lease::Lease(LaunchHelpers& helpers, std::size_t calls)
   const bool is_burst = now - std::exchange(helpers.last_lease_, now) < patience;
   if (!is_burst) return;
   helpers.start(calls - 1);
-  if (helpers.sleepers_.load() == 0) return;
-  ++helpers.wake_count_;
-  helpers.wake_count_.notify_all();
+  helpers.wake(calls - 1);
+}
+
+void LaunchHelpers::wake(std::size_t wanted) noexcept {
+  const std::size_t asleep = sleepers_.load();
+  const std::size_t awake = threads_.size() - std::min(asleep, threads_.size());
+  if (asleep == 0 || awake >= wanted) return;
+  ++wake_count_;
+  for (std::size_t more = wanted - awake; more > 0; --more) wake_count_.notify_one();
 }
 
 void LaunchHelpers::for_each(bool has_helpers, std::uint32_t count, Work work) {
@@ -122,18 +131,19 @@ void LaunchHelpers::run_tasks() noexcept {
 }
 
 void LaunchHelpers::run() {
+  // The device of one call stays current for the next. It is not set back before a sleep: the process may be
+  // ending by then.
+  std::optional<backend::DeviceScope> scope;
+  try {
+    if (runtime_ != nullptr) scope.emplace(runtime_->backend());
+  } catch (const Error&) {
+    // The calls will find that, too.
+  }
   while (!is_stopping_.load(std::memory_order_relaxed)) {
-    help();
+    do run_tasks();
+    while (wait_for_job());
     sleep();
   }
-}
-
-void LaunchHelpers::help() {
-  // The device of one call stays current for the next.
-  std::optional<backend::DeviceScope> scope;
-  if (runtime_ != nullptr) scope.emplace(runtime_->backend());
-  do run_tasks();
-  while (wait_for_job());
 }
 
 bool LaunchHelpers::wait_for_job() const noexcept {

@@ -38,9 +38,9 @@ class LaunchHelpers : public std::enable_shared_from_this<LaunchHelpers> {
 
   static constexpr std::chrono::microseconds patience{100};
 
-  /// The exclusive use of the helpers for one launch, which makes about `calls` calls; they are as many, if
-  /// there may be, as the calls without one. Threads that want it at the same time work without helpers, and
-  /// so does a launch with fewer than two calls.
+  /// The exclusive use of the helpers for one launch, which makes about `calls` calls. Starts helpers until
+  /// there is one for each call but the caller's own, or as many as there may be. Threads that want it at the
+  /// same time work without helpers, and so does a launch with fewer than two calls.
   class Lease {
    public:
     Lease(LaunchHelpers& helpers, std::size_t calls);
@@ -84,9 +84,10 @@ class LaunchHelpers : public std::enable_shared_from_this<LaunchHelpers> {
   void run_tasks() noexcept;
   /// Starts threads until there are `wanted`, or as many as there may be.
   void start(std::size_t wanted) noexcept;
+  /// Wakes threads until `wanted` are awake, or all there are.
+  void wake(std::size_t wanted) noexcept;
+  /// Runs parts of jobs until the helpers are to stop, and sleeps where there have been none for `patience`.
   void run();
-  /// Runs parts of jobs until there have been none for `patience`, or the helpers are to stop.
-  void help();
   /// Returns false if there is nothing to do for `patience`, or the helpers are to stop.
   [[nodiscard]] bool wait_for_job() const noexcept;
   /// Waits until there may be something to do, or the helpers are to stop.

@@ -40,9 +40,8 @@ class Candidate {
     const std::string state = state_.value_or(losses_ > 0 ? "its time is over" : "nobody listens there");
     if (losses_ == 0) return state;
     return fmt::format(
-        "{}; ranks have asked it {}, and gone on without it: call Communicator::join again before they next "
-        "call "
-        "grow or replace",
+        "{}; ranks have asked it {}, and gone on without it: call Communicator::join again before they "
+        "next call grow or replace",
         state, losses_ == 1 ? "once" : fmt::format("{} times", losses_));
   }
 

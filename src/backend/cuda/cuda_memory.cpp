@@ -197,7 +197,7 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
     info.base = static_cast<const std::byte*>(address) - (place - base);
     // Programs go beyond the end of managed memory, where nothing else is up to the next aligned address.
     constexpr std::size_t alignment = 256;  // of all allocations
-    info.bytes = info.is_managed ? round_up(bytes, alignment) : bytes;
+    info.bytes = info.is_managed && base % alignment == 0 ? round_up(bytes, alignment) : bytes;
   }
   return info;
 }

@@ -206,7 +206,7 @@ TEST(OpenMeetingPoints, WhoHasLostARaceIsToldWhatToDo) {
     return refuses([&] { static_cast<void>(await_admission(place, tcp::Wait(time, no_watch), losses)); },
                    ErrorCode::timeout, text);
   };
-  EXPECT_TRUE(is_told(1, patient(300ms),
+  EXPECT_TRUE(is_told(1, patient(1s),
                       {"nobody listens there; ranks have asked it once, and gone on without it",
                        "call Communicator::join again before they next call grow or replace"}));
   EXPECT_TRUE(is_told(2, 0ms, {"its time is over; ranks have asked it 2 times"}));

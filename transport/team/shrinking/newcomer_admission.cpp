@@ -48,8 +48,8 @@ std::optional<std::vector<std::size_t>> NewcomerAdmission::let_in(const ShrinkSt
     }
     trouble = fmt::format(": {}", error.what());
   }
-  const bool have_all_answered = has_waited_enough(open);
-  const bool is_over = may_judge && (have_all_answered || agreement_.is_time_over());
+  const bool has_waited = has_waited_enough(open);
+  const bool is_over = may_judge && (has_waited || agreement_.is_time_over());
   // Listed only now, so that a process that has arrived during the check above is included.
   std::vector<std::size_t> newcomers = newcomers_in(open);
   if (newcomers.size() >= (is_over ? fewest : most)) {
@@ -61,8 +61,7 @@ std::optional<std::vector<std::size_t>> NewcomerAdmission::let_in(const ShrinkSt
         open, ErrorCode::timeout,
         fmt::format(
             "{} of {} new ranks came to {} within {} ms{}", newcomers.size(), fewest, agreement_.wish_.place,
-            (have_all_answered ? *agreement_.wish_.newcomer_timeout : agreement_.wish_.timeout).count(),
-            trouble));
+            (has_waited ? *agreement_.wish_.newcomer_timeout : agreement_.wish_.timeout).count(), trouble));
   }
   return std::nullopt;
 }
