@@ -5,6 +5,7 @@
 #include "ranks/growing/growing.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
+#include "support/idle_process.hpp"
 #include "support/memory/process_resources.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
@@ -284,7 +285,7 @@ TEST(OpenMeetingPoints, ForkedProcessesHoldNothingOpenWheneverTheyAreForked) {
     constexpr int count = 150;
     for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) {
       const pid_t child = fork();
-      while (child == 0) pause();
+      if (child == 0) idle_until_killed();
       children.push_back(child);
     }
     is_over.store(true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/environment.hpp"
 #include "support/fated_processes.hpp"
+#include "support/idle_process.hpp"
 #include "support/shared_object.hpp"
 #include "transport/team/shared/agreement.hpp"
 #include "transport/team/shared/peer_process.hpp"
@@ -303,8 +304,7 @@ TEST(Newcomers, AgreeWithRanksWhoeverIsStopped) {
 class IdleProcess {
  public:
   IdleProcess() {
-    if (number_ != 0) return;
-    for (;;) pause();
+    if (number_ == 0) test::idle_until_killed();
   }
   IdleProcess(const IdleProcess&) = delete;
   IdleProcess& operator=(const IdleProcess&) = delete;
