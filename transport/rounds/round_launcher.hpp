@@ -152,8 +152,8 @@ class RoundLauncher {
   bool is_latest_marked_ = false;  ///< by `may_follow_on`
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
-  // Of a launch, by local member.
-  std::vector<Tasks> tasks_;
+  // The next three describe the present launch, by local member.
+  std::vector<Tasks> tasks_;           ///< memory that is used again
   std::vector<std::size_t> next_;      ///< parts
   std::vector<std::size_t> in_round_;  ///< the members that have a part in the present round
 };
