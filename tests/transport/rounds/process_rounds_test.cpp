@@ -308,7 +308,8 @@ TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedHalfWay) {
   for (const Tensor& result : out) EXPECT_TRUE(holds(result, 5));
 }
 
-/// Threads that help launch a round on the other devices meanwhile.
+/// Threads that help launch a round on the other devices meanwhile, unless the stream sanitizer watches: the
+/// first failure ends the launch then.
 TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedAmongHelpers) {
   const Tensor source = on(0, 100, 3);
   const std::vector<Tensor> out{on(1), on(2), on(3)};
@@ -320,8 +321,9 @@ TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedAmongHelpers) {
     const test::InjectedFault fault({.operation = virtual_devices::Operation::kernel, .device = Device(0)});
     EXPECT_TRUE(test::refuses([&] { broadcast(source, out); }, ErrorCode::device_failure, {"injected"}));
   }
-  EXPECT_GE(virtual_devices::operations_enqueued() - before, 3U) << "one thread has launched them in turn";
-  EXPECT_EQ(failing_devices(), 3);  // what they wait for does not come
+  const bool have_helped = virtual_devices::operations_enqueued() - before >= 3;
+  EXPECT_NE(have_helped, Runtime::get().backend().is_watched());
+  EXPECT_EQ(failing_devices(), have_helped ? 3 : 0);  // what they wait for does not come
   source.fill_(5);
   broadcast(source, out);
   EXPECT_FALSE(went_by_rounds());
