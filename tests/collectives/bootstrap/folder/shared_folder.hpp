@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "support/temporary_folder.hpp"
 #include "tutti/shared_folder.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 namespace tutti::test {
 
@@ -25,13 +22,8 @@ namespace tutti::test {
 class SharedFolder : public testing::Test {
  protected:
   SharedFolder() {
-    std::string name = testing::TempDir() + "tutti-folder-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = name;
-  }
-  ~SharedFolder() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+    std::filesystem::create_directory(folder_);
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
   }
 
   [[nodiscard]] shared_folder::Rendezvous as_rank(int rank, int size) const {
@@ -78,7 +70,8 @@ class SharedFolder : public testing::Test {
     }
   }
 
-  std::string folder_;
+  const TemporaryFolder around_;
+  const std::string folder_ = around_.path("folder");
 };
 
 }  // namespace tutti::test
