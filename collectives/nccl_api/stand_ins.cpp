@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/nccl_api/stand_ins.hpp"
 
+#include "collectives/call/disjoint.hpp"
+
 #include <algorithm>
 #include <cstddef>
 
@@ -18,14 +20,6 @@ struct Operand {
 Operand operand(const Tensor& tensor, std::size_t call, bool is_output) {
   const auto* const begin = static_cast<const std::byte*>(tensor.data());
   return {begin, begin + tensor.nbytes(), call, is_output};
-}
-
-/// Returns true if there are one input and one output, which lie apart.
-bool are_two_apart(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  if (inputs.size() != 1 || outputs.size() != 1) return false;
-  const Operand input = operand(inputs.front(), 0, false);
-  const Operand output = operand(outputs.front(), 0, true);
-  return input.end <= output.begin || output.end <= input.begin;
 }
 
 /// Returns for each output whether it overlaps an operand of another call.
@@ -63,7 +57,8 @@ StandIns::StandIns(std::span<const Tensor> inputs, std::size_t first_input, std:
                    const Stream& stream)
     : stream_(stream) {
   const std::size_t calls = std::max(outputs.size(), first_input + inputs.size());
-  if (outputs.empty() || calls < 2 || are_two_apart(inputs, outputs)) return;
+  if (outputs.empty() || calls < 2) return;
+  if (inputs.size() == 1 && outputs.size() == 1 && collectives::lie_apart(inputs[0], outputs[0])) return;
   const std::vector<bool> overlaps = overlapping(inputs, first_input, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!overlaps[i]) continue;
