@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/hash.hpp"
 #include "base/patience.hpp"
+#include "base/ranks_in_words.hpp"
 #include "collectives/bootstrap/tcp/admission.hpp"
 #include "collectives/bootstrap/tcp/entrance.hpp"
 #include "collectives/call/arguments.hpp"
@@ -20,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,12 +64,34 @@ void check_call(const Arguments& arguments, TeamContext& context, std::chrono::m
     if (context.runtime().backend().is_capturing(current_stream_ref(context.runtime(), device)))
       arguments.unsupported("the current stream is being captured");
   }
-  if (membership.spans_hosts()) {
+}
+
+/// Checks that ranks that may be on several hosts can shrink their communicator.
+void check_hosts(const Arguments& arguments, TeamContext& context, const std::vector<std::size_t>& leaving) {
+  transport::team::Team& team = context.team();
+  const transport::team::Membership& membership = team.membership();
+  if (!membership.spans_hosts()) return;
+  if (team.survivor_post() == nullptr) {
     arguments.unsupported(
-        "the ranks are on {} hosts, and only ranks of one host agree on who goes on: make another "
-        "communicator of those that are left, or change the ranks of one that `split` has made on each host",
-        membership.hosts().size());
+        "the ranks are on {} hosts, and their network, {}, does not go on without a rank: have the exchange "
+        "make one over TCP, or shrink a communicator that `split` has made on each host",
+        membership.hosts().size(), team.host_proxy()->network().name());
   }
+  const std::vector<std::size_t>& deciding = transport::team::SurvivorPost::deciding(membership);
+  if (std::ranges::includes(leaving, deciding)) {
+    arguments.unsupported("options.leaving has all ranks of the host of rank 0, which decide who goes on: {}",
+                          ranks_in_words({deciding.begin(), deciding.end()}));
+  }
+}
+
+/// Checks that new ranks can come.
+void require_one_host(const Arguments& arguments, TeamContext& context) {
+  const transport::team::Membership& membership = context.team().membership();
+  if (!membership.spans_hosts()) return;
+  arguments.unsupported(
+      "the ranks are on {} hosts, and new ones only join ranks of one host: `shrink` goes on without those "
+      "that are lost, or change the ranks of a communicator that `split` has made on each host",
+      membership.hosts().size());
 }
 
 std::chrono::milliseconds timeout_of(TeamContext& context,
@@ -84,6 +108,7 @@ ShrinkWish checked(TeamContext& context, const ShrinkOptions& options, const cha
                   .place = {}};
   arguments.enumerator(options.late, LateRanks::leave_out, "options.late");
   check_call(arguments, context, wish.timeout);
+  check_hosts(arguments, context, wish.leaving);
   return wish;
 }
 
@@ -107,6 +132,7 @@ ShrinkWish checked(TeamContext& context, const GrowOptions& options) {
                   .newcomer_timeout = options.new_rank_timeout,
                   .place = {}};
   check_call(arguments, context, wish.timeout);
+  require_one_host(arguments, context);
   return wish;
 }
 
@@ -122,20 +148,26 @@ void add_place(const MeetingPoint& point, const tcp::Rendezvous& rendezvous, Shr
 
 /// `is_over`: the end of the team leaves no work undone, and waits for the devices need not report it.
 transport::team::ShrinkingTeam shrinking(transport::team::Team& team, bool is_over) {
-  return {.is_lost =
-              [&team](std::size_t rank, bool may_judge) {
-                const transport::team::FailureDetector& detector = team.failure_detector();
-                return detector.is_gone(rank) ||
-                       team.state().status(rank).state.load() >= transport::team::RankStatus::leaving ||
-                       (may_judge && detector.gives_no_sign(rank));
-              },
-          .end =
-              [&team, is_over](const std::string& reason) {
-                if (is_over) team.take_ends();
-                team.abort().set(ErrorCode::aborted, reason);
-              },
-          .wait_elsewhere = [&team] { team.runtime().backend().wait_elsewhere(); },
-          .timeout = team.settings().timeout};
+  return {
+      .is_lost =
+          [&team](std::size_t rank, bool may_judge) {
+            const transport::team::FailureDetector& detector = team.failure_detector();
+            // Of other hosts nothing more may be told, once the team has ended.
+            const bool may_judge_it = may_judge && team.membership().is_on_this_host(rank);
+            return detector.is_gone(rank) ||
+                   team.state().status(rank).state.load() >= transport::team::RankStatus::leaving ||
+                   (may_judge_it && detector.stands_still(rank));
+          },
+      .end =
+          [&team, is_over](const std::string& reason) {
+            if (is_over) team.take_ends();
+            team.abort().set(ErrorCode::aborted, reason);
+          },
+      .wait_elsewhere = [&team] { team.runtime().backend().wait_elsewhere(); },
+      .timeout = team.settings().timeout,
+      .post = team.survivor_post(),
+      .network = [&team](std::span<const int> ranks,
+                         Exchange& exchange) { return team.host_proxy()->network().part(ranks, exchange); }};
 }
 
 /// Lets processes open the memory of a team while they come.
@@ -217,11 +249,14 @@ Communicator Communicator::Successor::of(Impl& impl, const ShrinkWish& wish, con
     shrinking_team.ticket = [&memory] { return memory->ticket(); };
   }
   Successor successor(impl.options(), true);
-  SurvivorAgreement agreement(team.state().survivors(), team.membership().rank(), std::move(shrinking_team),
-                              wish);
+  transport::team::SurvivorPost* const post = shrinking_team.post;
+  if (post != nullptr) post->begin();
+  SurvivorAgreement agreement(post == nullptr ? team.state().survivors() : post->board(),
+                              team.membership().rank(), std::move(shrinking_team), wish);
   agreement.run([&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); });
   // What waits there no longer waits, and takes no room.
   team.live_teams().stop_counting(team.calls());
+  team.note_successor();
   return successor.take();
 }
 
@@ -241,9 +276,10 @@ Communicator Communicator::grow(const GrowOptions& options) {
 
 Communicator Communicator::replace(const ReplaceOptions& options) {
   const BlockingCall blocks("Communicator::replace");
-  ShrinkWish wish =
-      checked(impl().context->require_own_process(),
-              ShrinkOptions{options.leaving, options.late, options.timeout}, "Communicator::replace");
+  TeamContext& context = impl().context->require_own_process();
+  require_one_host(Arguments(context.runtime(), "Communicator::replace"), context);
+  ShrinkWish wish = checked(context, ShrinkOptions{options.leaving, options.late, options.timeout},
+                            "Communicator::replace");
   wish.change = RankChange::replace;
   const tcp::Place place = tcp::place_at(options.meeting_point, wish.timeout, "Communicator::replace");
   add_place(options.meeting_point, place.rendezvous, wish);

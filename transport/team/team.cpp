@@ -119,6 +119,14 @@ Team::Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settin
   }
 }
 
+SurvivorPost* Team::survivor_post() {
+  if (!survivor_post_ && host_proxy_ != nullptr) {
+    if (auto* const network = dynamic_cast<SurvivorNetwork*>(&host_proxy_->network()))
+      survivor_post_.emplace(membership_, state_.survivors(), *network, settings_.timeout);
+  }
+  return survivor_post_ ? &*survivor_post_ : nullptr;
+}
+
 void Team::share_registrations(BootstrapExchange& exchange) {
   exchange.begin("prepare to open one another's memory");
   std::string complaint;

@@ -18,9 +18,11 @@ std::uint64_t Mesh::new_number() {
   return (static_cast<std::uint64_t>(rank()) << 32U) + ++numbers_;
 }
 
-void Mesh::begin(std::uint64_t network, std::span<const int> ranks) {
+void Mesh::begin(std::uint64_t network, std::span<const int> ranks, bool outlives_losses) {
   const std::scoped_lock lock(mutex_);
-  boxes_[network].ranks.assign(ranks.begin(), ranks.end());
+  Mailbox& box = boxes_[network];
+  box.ranks.assign(ranks.begin(), ranks.end());
+  box.outlives_losses = outlives_losses;
 }
 
 void Mesh::end(std::uint64_t network) noexcept {
@@ -138,7 +140,7 @@ std::optional<Network::Message> Mesh::receive(std::uint64_t network) {
   if (is_empty && box.was_empty) settle(network, box);
   box.was_empty = is_empty;
   if (is_empty) {
-    if (connections_.has_losses()) require_all_here(box);
+    if (connections_.has_losses() && !box.outlives_losses) require_all_here(box);
     return std::nullopt;
   }
   Network::Message message = std::move(box.arrived.front());
@@ -147,6 +149,12 @@ std::optional<Network::Message> Mesh::receive(std::uint64_t network) {
   ++account.received;
   account.is_owed = box.owes = true;
   return message;
+}
+
+std::string Mesh::loss(std::uint64_t network, int rank) {
+  const std::scoped_lock lock(mutex_);
+  if (!connections_.loss(rank).empty()) return connections_.loss(rank);
+  return boxes_[network].accounts[rank].has_left ? fmt::format("rank {} has left", rank) : "";
 }
 
 void Mesh::settle(std::uint64_t network, Mailbox& box) {

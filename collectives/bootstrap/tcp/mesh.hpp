@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tutti::tcp {
@@ -32,16 +33,19 @@ class Mesh final : private Connections::Receiver {
   [[nodiscard]] int rank() const noexcept { return connections_.rank(); }
   /// Returns the number of a new network, different from those of all other processes.
   [[nodiscard]] std::uint64_t new_number();
-  /// Begins and ends a network of some ranks. Ending it tells the others, and drops its messages.
-  void begin(std::uint64_t network, std::span<const int> ranks);
+  /// Begins and ends a network of some ranks, which goes on without those that are lost if `outlives_losses`.
+  /// Ending it tells the others, and drops its messages.
+  void begin(std::uint64_t network, std::span<const int> ranks, bool outlives_losses = false);
   void end(std::uint64_t network) noexcept;
 
   /// Connects to the ranks. Throws Error(peer_unavailable) with the first that cannot be reached.
   void reach(std::span<const int> ranks);
   void send(std::uint64_t network, int target, std::vector<std::byte> bytes);
   /// Returns the next message of the network. Throws Error(peer_unavailable) if one of its ranks is lost that
-  /// had not left it.
+  /// had not left it, unless the network goes on without it.
   [[nodiscard]] std::optional<Network::Message> receive(std::uint64_t network);
+  /// Returns why nothing more comes from the rank in this network; empty if something may.
+  [[nodiscard]] std::string loss(std::uint64_t network, int rank);
   [[nodiscard]] bool is_delivered(std::uint64_t network);
   [[nodiscard]] bool is_busy(std::uint64_t network);
 
@@ -62,6 +66,7 @@ class Mesh final : private Connections::Receiver {
     std::deque<Network::Message> arrived;
     bool owes = false;       ///< somebody is to be told how many messages have been received
     bool was_empty = false;  ///< when it was last looked into
+    bool outlives_losses = false;
   };
 
   void take_frame(int rank, Direction direction, const Header& header, std::vector<std::byte> body) override;

@@ -4,6 +4,7 @@
 #include "base/patience.hpp"
 #include "collectives/bootstrap/tcp/handshake.hpp"
 #include "transport/team/hosts/connecting_network.hpp"
+#include "transport/team/shrinking/survivor_network.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tcp.hpp"
 
@@ -27,7 +28,9 @@ namespace tutti::tcp {
 namespace {
 
 /// A network of some ranks of a mesh.
-class MeshNetwork final : public tutti::Network, public transport::team::ConnectingNetwork {
+class MeshNetwork final : public tutti::Network,
+                          public transport::team::ConnectingNetwork,
+                          public transport::team::SurvivorNetwork {
  public:
   /// Makes it together with the others: `exchange` is among `ranks`, in their order. Which network a frame
   /// belongs to is told by a number that the first of them gives out.
@@ -38,22 +41,21 @@ class MeshNetwork final : public tutti::Network, public transport::team::Connect
     exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(numbers)));
     number_ = numbers.front();
     mesh_->begin(number_, ranks_);
+    mesh_->begin(number_of_survivors(), ranks_, true);
   }
   MeshNetwork(const MeshNetwork&) = delete;
   MeshNetwork& operator=(const MeshNetwork&) = delete;
-  ~MeshNetwork() override { mesh_->end(number_); }
+  ~MeshNetwork() override {
+    mesh_->end(number_);
+    mesh_->end(number_of_survivors());
+  }
 
   [[nodiscard]] std::string name() const override { return "TCP"; }
   void reach(std::span<const int> targets) override { mesh_->reach(in_mesh(targets)); }
   void send(int target, std::vector<std::byte> bytes) override {
-    mesh_->send(number_, ranks_[static_cast<std::size_t>(target)], std::move(bytes));
+    mesh_->send(number_, in_mesh(target), std::move(bytes));
   }
-  [[nodiscard]] std::optional<Message> receive() override {
-    std::optional<Message> message = mesh_->receive(number_);
-    if (message)
-      message->source = static_cast<int>(std::ranges::find(ranks_, message->source) - ranks_.begin());
-    return message;
-  }
+  [[nodiscard]] std::optional<Message> receive() override { return receive_in(number_); }
   [[nodiscard]] bool is_delivered() override { return mesh_->is_delivered(number_); }
   [[nodiscard]] bool is_busy() override { return mesh_->is_busy(number_); }
   [[nodiscard]] std::unique_ptr<tutti::Network> part(std::span<const int> ranks,
@@ -61,10 +63,32 @@ class MeshNetwork final : public tutti::Network, public transport::team::Connect
     return std::make_unique<MeshNetwork>(mesh_, in_mesh(ranks), exchange);
   }
 
+  void send_to_survivor(int target, std::vector<std::byte> bytes) override {
+    mesh_->send(number_of_survivors(), in_mesh(target), std::move(bytes));
+  }
+  [[nodiscard]] std::optional<Message> receive_from_survivors() override {
+    return receive_in(number_of_survivors());
+  }
+  [[nodiscard]] std::string loss_of(int rank) override {
+    return mesh_->loss(number_of_survivors(), in_mesh(rank));
+  }
+  [[nodiscard]] bool is_sending() override { return mesh_->is_busy(number_of_survivors()); }
+
  private:
+  /// Returns the number of the network that outlives losses.
+  [[nodiscard]] std::uint64_t number_of_survivors() const noexcept {
+    return number_ | std::uint64_t{1} << 63U;  // which no rank's number has
+  }
+  [[nodiscard]] std::optional<Message> receive_in(std::uint64_t network) {
+    std::optional<Message> message = mesh_->receive(network);
+    if (message)
+      message->source = static_cast<int>(std::ranges::find(ranks_, message->source) - ranks_.begin());
+    return message;
+  }
+  [[nodiscard]] int in_mesh(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::vector<int> in_mesh(std::span<const int> ranks) const {
     std::vector<int> numbers;
-    for (const int rank : ranks) numbers.push_back(ranks_[static_cast<std::size_t>(rank)]);
+    for (const int rank : ranks) numbers.push_back(in_mesh(rank));
     return numbers;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank dies, stops, is late, or its host is cut off; the others say what they hear of it. Run by
-// lost_rank_test.
+// One rank dies, stops, is late, or its host is cut off; the others say what they hear of it, or, if there is
+// SHRINKS in the environment, go on without it. Run by lost_rank_test.
 
 #include "collectives/bootstrap/world.hpp"
 #include "tutti/device.hpp"
@@ -67,6 +67,20 @@ void strike(std::string_view fate) {
   }
 }
 
+/// Goes on with the ranks that are left, and says as which of them.
+void go_on(tutti::Communicator& former) {
+  tutti::Communicator communicator =
+      former.shrink({.late = tutti::LateRanks::leave_out, .timeout = 2 * short_timeout});
+  const tutti::Tensor ones = tutti::full({10'000}, 1, {.device = communicator.devices().front()});
+  communicator.all_reduce({ones}, {ones});
+  if (ones.to_vector<float>().back() != static_cast<float>(communicator.rank_count())) return;
+  communicator.check();
+  std::cout << "rank " + std::to_string(tutti::test::rank_in_world()) + ": goes on as rank " +
+                   std::to_string(communicator.rank()) + " of " + std::to_string(communicator.rank_count()) +
+                   "\n"
+            << std::flush;
+}
+
 void run(const Fate& fate) {
   const std::chrono::milliseconds limit = fate.is_noticed_at_once ? long_timeout : short_timeout;
   tutti::Communicator communicator =
@@ -100,6 +114,7 @@ void run(const Fate& fate) {
     const auto elapsed = std::chrono::steady_clock::now() - start;
     const auto waits = fate.is_noticed_at_once ? 0ms : 2 * short_timeout;
     if (!is_victim && elapsed > slack + waits + fate.after) std::cout << "far too late\n" << std::flush;
+    if (std::getenv("SHRINKS") != nullptr) return go_on(communicator);
     communicator.barrier();  // work that failed says so first; the next call says why
   }
 }

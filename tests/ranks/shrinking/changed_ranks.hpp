@@ -3,6 +3,7 @@
 
 #include "support/timing.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
 #include <cstddef>
@@ -30,6 +31,23 @@ inline void expect_works(Communicator& communicator, int rank, int count) {
 /// Waits until the communicator has been ended by others.
 inline void await_end(const Communicator& communicator) {
   EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+}
+
+/// Makes calls until only the survivors are left, and as many more as all of them make.
+inline void go_on_down_to(Communicator& communicator, int survivors) {
+  for (int rounds = 0; rounds < 3;) {
+    try {
+      if (!communicator.is_running()) communicator = communicator.shrink();
+      const Tensor sum = full({50'000}, 1, {.dtype = DType::float32, .device = 0});
+      communicator.all_reduce_add({sum}, {sum});
+      const float value = sum.to_vector<float>().back();
+      communicator.check();
+      EXPECT_EQ(value, static_cast<float>(communicator.rank_count()));
+      if (communicator.rank_count() == survivors) ++rounds;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::peer_unavailable) << error.what();
+    }
+  }
 }
 
 }  // namespace tutti::test::ranks

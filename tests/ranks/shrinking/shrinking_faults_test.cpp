@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/late_and_lost/lost_ranks.hpp"
+#include "ranks/shrinking/changed_ranks.hpp"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "tutti/communicator.hpp"
-#include "tutti/error.hpp"
-#include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -42,23 +41,6 @@ int survivors_of(const std::vector<std::chrono::microseconds>& deaths) {
   return static_cast<int>(std::ranges::count(deaths, -1us));
 }
 
-/// Makes calls until only the survivors are left, and as many more as all of them make.
-void go_on(Communicator& communicator, int survivors) {
-  for (int rounds = 0; rounds < 3;) {
-    try {
-      if (!communicator.is_running()) communicator = communicator.shrink();
-      const Tensor sum = full({50'000}, 1, {.dtype = DType::float32, .device = 0});
-      communicator.all_reduce_add({sum}, {sum});
-      const float value = sum.to_vector<float>().back();
-      communicator.check();
-      EXPECT_EQ(value, static_cast<float>(communicator.rank_count()));
-      if (communicator.rank_count() == survivors) ++rounds;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::peer_unavailable) << error.what();
-    }
-  }
-}
-
 TEST(ShrinkingFaults, SurvivorsOfKillsAtAnyTimeGoOnTogether) {
   std::mt19937_64 random(test_seed());
   for (int trial = 0; trial < 8; ++trial) {
@@ -73,7 +55,7 @@ TEST(ShrinkingFaults, SurvivorsOfKillsAtAnyTimeGoOnTogether) {
           std::raise(SIGKILL);
         }).detach();
       }
-      go_on(communicator, survivors_of(deaths));
+      go_on_down_to(communicator, survivors_of(deaths));
     });
     std::vector<Ending> endings(rank_count, all_right);
     for (std::size_t rank = 0; rank < deaths.size(); ++rank) {

@@ -249,7 +249,7 @@ TEST(Shrinking, WaitsForBoundCalls) {
   });
 }
 
-TEST(Shrinking, IsRefusedBetweenHosts) {
+TEST(Shrinking, IsRefusedBetweenHostsThatTcpDoesNotConnect) {
   expect_all_right(2, [](Exchange& exchange) {
     pretend_host(exchange.rank());
     Communicator communicator = make(exchange, hang_limit());

@@ -71,11 +71,12 @@ std::optional<std::chrono::milliseconds> FailureDetector::limit_of(const RankWai
   return std::nullopt;
 }
 
+bool FailureDetector::stands_still(std::size_t rank) const noexcept {
+  return is_too_long(standstill(rank));
+}
+
 bool FailureDetector::gives_no_sign(std::size_t rank) const noexcept {
-  const auto is_too_long = [this](const std::optional<std::chrono::milliseconds>& silence) {
-    return silence.value_or(std::chrono::milliseconds(0)) >= settings_.timeout;
-  };
-  return is_too_long(standstill(rank)) || is_too_long(silence_of_proxy(rank));
+  return stands_still(rank) || is_too_long(silence_of_proxy(rank));
 }
 
 bool FailureDetector::is_anyone_behind(const RankWait& wait) const noexcept {

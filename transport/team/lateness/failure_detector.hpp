@@ -51,6 +51,8 @@ class FailureDetector {
   /// Returns how long the rank's process has done nothing, if that is longer than a running rank is ever
   /// silent.
   [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const noexcept;
+  /// Returns true if the rank's process has done nothing for the timeout, as when it is stopped.
+  [[nodiscard]] bool stands_still(std::size_t rank) const noexcept;
   /// Returns true if nothing has been seen of the rank for the timeout: its process may be stopped, or its
   /// host cut off.
   [[nodiscard]] bool gives_no_sign(std::size_t rank) const noexcept;
@@ -63,6 +65,10 @@ class FailureDetector {
                                         const std::vector<std::size_t>& missing) const;
 
  private:
+  /// Returns true if a silence has lasted for the timeout.
+  [[nodiscard]] bool is_too_long(const std::optional<std::chrono::milliseconds>& silence) const noexcept {
+    return silence.value_or(std::chrono::milliseconds(0)) >= settings_.timeout;
+  }
   /// Returns the time since `time`, if it is longer than a running rank is ever silent.
   [[nodiscard]] std::optional<std::chrono::milliseconds> silence_since(std::int64_t time) const noexcept;
   /// Returns how long the rank's host proxy has been inside the network, as far as this host knows.

@@ -79,12 +79,25 @@ SurvivorAgreement::SurvivorAgreement(const SurvivorBoard& board, std::size_t sel
 
 void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
                             const std::function<void()>& discard) {
-  while (!make_together(seal(), make)) discard();
+  using namespace std::chrono_literals;
+  try {
+    while (!make_together(seal(), make)) discard();
+    if (team_.post != nullptr) team_.post->carry();
+  } catch (...) {
+    // The others hear how it ended, also if this process ends next.
+    if (team_.post != nullptr) team_.post->finish_sending(1s);
+    throw;
+  }
 }
 
-void SurvivorAgreement::pause() const {
+void SurvivorAgreement::pause() {
   using namespace std::chrono_literals;
   team_.wait_elsewhere();
+  if (team_.post != nullptr) {
+    team_.post->carry();
+    end_for_others();
+    require_decision();
+  }
   std::this_thread::sleep_for(std::clamp<Clock::duration>((Clock::now() - began_) / 64, 50us, 1ms));
 }
 
@@ -101,11 +114,14 @@ bool SurvivorAgreement::is_among(const std::vector<std::size_t>& ranks) const {
 bool SurvivorAgreement::is_lost(std::size_t participant, bool may_judge) {
   if (participant == self_) return false;
   if (is_newcomer(participant) || is_newcomer(self_)) return is_process_gone(participant);
+  if (team_.post != nullptr && team_.post->is_elsewhere(participant) &&
+      team_.post->is_lost(participant, may_judge))
+    return true;
   return team_.is_lost(participant, may_judge);
 }
 
 bool SurvivorAgreement::is_process_gone(std::size_t participant) {
-  const ShrinkSlot& slot = board_.slots[participant];
+  const ShrinkSlot& slot = slot_of(participant);
   const pid_t number = slot.process.load();
   if (number == 0) return true;
   Watched& watched = watched_[participant];
@@ -130,7 +146,7 @@ std::string SurvivorAgreement::in_words(const std::vector<std::size_t>& particip
   std::vector<pid_t> processes;
   for (const std::size_t each : participants) {
     if (is_newcomer(each)) {
-      processes.push_back(board_.slots[each].process.load());
+      processes.push_back(slot_of(each).process.load());
     } else {
       ranks.push_back(static_cast<int>(each));
     }
@@ -144,8 +160,39 @@ std::string SurvivorAgreement::in_words(const std::vector<std::size_t>& particip
   return old.empty() ? added : fmt::format("{} and {}", old, added);
 }
 
+void SurvivorAgreement::advance(const ShrinkStage& from, const ShrinkStage& to) const {
+  if (decides()) static_cast<void>(board_.advance(from, to));
+}
+
 void SurvivorAgreement::open_another_round(const ShrinkStage& from) const {
-  static_cast<void>(board_.advance(from, {.attempt = from.attempt, .round = from.round + 1}));
+  advance(from, {.attempt = from.attempt, .round = from.round + 1});
+}
+
+void SurvivorAgreement::end_for_others() {
+  const ShrinkStage stage = board_.current();
+  if (!decides() || stage.attempt != attempt_ || stage.phase == Phase::made) return;
+  for (std::size_t rank = 0; rank < board_.ranks(); ++rank) {
+    const ShrinkSlot& slot = slot_of(rank);
+    if (team_.post->is_elsewhere(rank) && has_arrived(rank, stage) && slot.failed.load() == stage.attempt + 1)
+      return fail(stage, static_cast<ErrorCode>(slot.failure.code), slot.failure.text());
+  }
+}
+
+void SurvivorAgreement::require_decision() {
+  if (!team_.post->is_undecidable(pauses_.may_judge(Clock::now()))) return;
+  throw Error(
+      ErrorCode::peer_unavailable,
+      fmt::format("{}: the ranks of the host of rank 0, which decide who goes on, are lost", function()));
+}
+
+void SurvivorAgreement::wait_for_decision(const ShrinkStage& open) const {
+  // They bound their waits themselves.
+  if (!is_time_over(2) || !is_current(open)) return;
+  throw Error(
+      ErrorCode::timeout,
+      fmt::format("{}: the ranks of the host of rank 0, which decide who goes on, did not do so within "
+                  "{} ms",
+                  function(), 2 * wish_.timeout.count()));
 }
 
 ShrinkStage SurvivorAgreement::seal() {
@@ -161,6 +208,8 @@ ShrinkStage SurvivorAgreement::seal() {
       arrive(stage);
       if (is_newcomer(self_)) {
         wait_to_be_let_in(may_judge);
+      } else if (!decides()) {
+        wait_for_decision(stage);
       } else {
         propose(stage, may_judge);
       }
@@ -173,7 +222,7 @@ ShrinkStage SurvivorAgreement::seal() {
 }
 
 void SurvivorAgreement::arrive(const ShrinkStage& open) {
-  raise(board_.slots[self_].arrived, open.round + 1);
+  raise(slot_of(self_).arrived, open.round + 1);
 }
 
 void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
@@ -199,10 +248,10 @@ void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {
     arrived.insert(arrived.end(), newcomers->begin(), newcomers->end());
   }
   board_.write(self_, Set::proposed, arrived);
-  static_cast<void>(board_.advance(open, {.attempt = open.attempt,
-                                          .round = open.round,
-                                          .phase = Phase::sealed,
-                                          .proposer = static_cast<std::uint32_t>(self_)}));
+  advance(open, {.attempt = open.attempt,
+                 .round = open.round,
+                 .phase = Phase::sealed,
+                 .proposer = static_cast<std::uint32_t>(self_)});
 }
 
 void SurvivorAgreement::wait_to_be_let_in(bool may_judge) {
@@ -237,12 +286,12 @@ bool SurvivorAgreement::are_alike(const ShrinkStage& open, const std::vector<std
 }
 
 std::string SurvivorAgreement::difference_from(std::size_t rank) const {
-  const ShrinkSlot& slot = board_.slots[rank];
+  const ShrinkSlot& slot = slot_of(rank);
   if (const RankChange change = slot.change.load(); change != wish_.change) {
     return fmt::format("rank {} calls {} and rank {} {}, expected the same", self_, name_of(wish_.change),
                        rank, name_of(change));
   }
-  if (const auto leaving = board_.read(rank, Set::leaving); leaving != wish_.leaving) {
+  if (const auto leaving = board_of(rank).read(rank, Set::leaving); leaving != wish_.leaving) {
     return fmt::format("options.leaving is {} on rank {} and {} on rank {}, expected the same",
                        leaving_in_words(wish_.leaving), self_, leaving_in_words(leaving), rank);
   }
@@ -294,9 +343,12 @@ void SurvivorAgreement::give_up_making(const ShrinkStage& sealed, const std::vec
                                        const backend::Escaped& escaped) {
   // A process that is being killed loses its memory before it is seen to be gone.
   constexpr std::chrono::milliseconds longest_death{200};
-  for (const auto failed_at = Clock::now(); Clock::now() - failed_at < longest_death; pause()) {
+  for (const auto failed_at = Clock::now();; pause()) {
     if (!is_current(sealed)) return;
-    if (is_any_lost(survivors, pauses_.may_judge(Clock::now()))) return open_another_round(sealed);
+    const bool is_for_loss = is_any_lost(survivors, pauses_.may_judge(Clock::now()));
+    if (is_for_loss && decides()) return open_another_round(sealed);
+    // Those who decide see the loss, too, unless this rank alone is cut off from another one.
+    if (Clock::now() - failed_at >= (is_for_loss ? wish_.timeout : longest_death)) break;
   }
   fail(sealed, escaped.code, escaped.what);
 }
@@ -304,16 +356,15 @@ void SurvivorAgreement::give_up_making(const ShrinkStage& sealed, const std::vec
 bool SurvivorAgreement::commit(const ShrinkStage& sealed, const std::vector<std::size_t>& survivors) {
   ShrinkStage made = sealed;
   made.phase = Phase::made;
-  raise(board_.slots[self_].made, sealed.round + 1);
+  raise(slot_of(self_).made, sealed.round + 1);
   const auto missing = [&] {
     std::vector<std::size_t> ranks;
-    std::ranges::copy_if(survivors, std::back_inserter(ranks), [&](std::size_t rank) {
-      return board_.slots[rank].made.load() != sealed.round + 1;
-    });
+    std::ranges::copy_if(survivors, std::back_inserter(ranks),
+                         [&](std::size_t rank) { return slot_of(rank).made.load() != sealed.round + 1; });
     return ranks;
   };
   try {
-    if (wait_in(sealed, missing)) static_cast<void>(board_.advance(sealed, made));
+    if (wait_in(sealed, missing)) advance(sealed, made);
   } catch (const Error& error) {
     fail(sealed, error.code(), error.what());
   }
@@ -337,17 +388,23 @@ bool SurvivorAgreement::wait_in(const ShrinkStage& sealed,
   }
 }
 
-void SurvivorAgreement::fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) const {
-  ShrinkSlot& own = board_.slots[self_];
+void SurvivorAgreement::fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) {
+  ShrinkSlot& own = slot_of(self_);
   own.failure.code = static_cast<std::uint32_t>(code);
   own.failure.length =
       static_cast<std::uint32_t>(reason.copy(own.failure.bytes.data(), own.failure.bytes.size()));
   own.failed.store(stage.attempt + 1);
-  if (!board_.advance(stage, {.attempt = stage.attempt + 1, .round = stage.round + 1})) own.failed.store(0);
+  if (!decides()) {
+    while (is_current(stage)) pause();  // they end it, or have found another outcome
+    if (board_.current().attempt == stage.attempt) own.failed.store(0);
+  } else if (!board_.advance(stage, {.attempt = stage.attempt + 1, .round = stage.round + 1})) {
+    own.failed.store(0);
+  }
 }
 
 Error SurvivorAgreement::failure() const {
-  for (const ShrinkSlot& slot : board_.slots) {
+  for (std::size_t each = 0; each < board_.slots.size(); ++each) {
+    const ShrinkSlot& slot = slot_of(each);
     if (slot.failed.load() != attempt_ + 1) continue;
     const auto code = static_cast<ErrorCode>(slot.failure.code);
     constexpr std::string_view prefix = "Communicator: ";

@@ -6,6 +6,7 @@
 #include "transport/team/shared/peer_process.hpp"
 #include "transport/team/shared/survivor_board.hpp"
 #include "transport/team/shrinking/entrance.hpp"
+#include "transport/team/shrinking/survivor_post.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
@@ -46,6 +47,10 @@ struct ShrinkingTeam {
   /// Lets other work of this rank go on. Called again and again while it waits.
   std::function<void()> wait_elsewhere;
   std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
+  /// Carries the agreement between hosts, which it has begun to do; nullptr if there is one host.
+  SurvivorPost* post = nullptr;
+  /// Makes a network of these ranks, in order, if there are several hosts. The exchange is among them.
+  std::function<std::unique_ptr<Network>(std::span<const int> ranks, Exchange& exchange)> network = {};
   /// Opens the entrance for newcomers. Throws while it cannot.
   std::function<std::unique_ptr<Entrance>()> open_entrance = {};
   bool holds_entrance = false;  ///< newcomers may be waiting at this process already
@@ -96,8 +101,9 @@ class NewcomerAdmission {
   std::chrono::steady_clock::time_point opened_;  ///< when the entrance was
 };
 
-/// Lets the ranks of a team on one host agree on who goes on, through the memory that they share, and form a
-/// team of these. Neither a rank that is lost nor an exchange is needed.
+/// Lets the ranks of a team agree on who goes on, through the memory that they share, and form a team of
+/// these. Neither a rank that is lost nor an exchange is needed. If there are several hosts, the ranks of one
+/// decide (`SurvivorPost`).
 ///
 /// It is a non-blocking atomic commitment (Skeen 1981) in shared memory, where compare-and-swap decides: no
 /// rank coordinates, so no loss blocks the others. In a round, ranks arrive; when nobody is missing any more,
@@ -142,6 +148,12 @@ class SurvivorAgreement {
   [[nodiscard]] bool are_alike(const ShrinkStage& open, const std::vector<std::size_t>& arrived);
   /// Says how the wish of a rank differs from this rank's; empty if it does not.
   [[nodiscard]] std::string difference_from(std::size_t rank) const;
+  /// Ends the attempt if a rank of another host has, as these cannot.
+  void end_for_others();
+  /// Throws if the ranks that decide are lost.
+  void require_decision();
+  /// Waits for the ranks of another host to decide. Throws if they do not.
+  void wait_for_decision(const ShrinkStage& open) const;
   /// Waits, as a newcomer, for enough others. Throws if there is no rank left that could seal.
   void wait_to_be_let_in(bool may_judge);
   /// Waits for the outcome of a round without this rank.
@@ -162,13 +174,15 @@ class SurvivorAgreement {
   [[nodiscard]] bool is_current(const ShrinkStage& stage) const noexcept { return board_.current() == stage; }
   /// Begins to count the time of a phase: ranks arrive, or make their communicator.
   void begin_to_wait() { began_ = Clock::now(); }
-  void pause() const;
+  void pause();
   [[nodiscard]] bool is_time_over(int times = 1) const {
     return Clock::now() - began_ > times * wish_.timeout;
   }
+  /// Changes the stage, if this rank is one of those that decide.
+  void advance(const ShrinkStage& from, const ShrinkStage& to) const;
   void open_another_round(const ShrinkStage& from) const;
   /// Ends the attempt on all ranks.
-  void fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) const;
+  void fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason);
   [[nodiscard]] Error failure() const;
   [[noreturn]] void leave(const ShrinkStage& stage) const;
 
@@ -179,8 +193,15 @@ class SurvivorAgreement {
     return participant >= board_.ranks();
   }
   [[nodiscard]] bool is_among(const std::vector<std::size_t>& ranks) const;
+  [[nodiscard]] bool decides() const noexcept { return team_.post == nullptr || team_.post->decides(); }
+  [[nodiscard]] const SurvivorBoard& board_of(std::size_t participant) const noexcept {
+    return team_.post == nullptr ? board_ : team_.post->board_of(participant);
+  }
+  [[nodiscard]] ShrinkSlot& slot_of(std::size_t participant) const noexcept {
+    return board_of(participant).slots[participant];
+  }
   [[nodiscard]] bool has_arrived(std::size_t participant, const ShrinkStage& stage) const noexcept {
-    return board_.slots[participant].arrived.load() == stage.round + 1;
+    return slot_of(participant).arrived.load() == stage.round + 1;
   }
   [[nodiscard]] bool is_lost(std::size_t participant, bool may_judge);
   /// Returns true if the process that its slot names has ended, or there is none.
@@ -217,8 +238,12 @@ class SurvivorExchange final : public Exchange {
   [[nodiscard]] int rank() const override { return position_; }
   [[nodiscard]] int size() const override { return static_cast<int>(survivors_.size()); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  [[nodiscard]] std::unique_ptr<Network> network() override;
 
  private:
+  /// Exchanges a chunk among survivors on several hosts.
+  void mail_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,
+                  std::size_t stride);
   /// Waits until all survivors' boxes have been written, or read, `chunks` times in this round.
   void wait_for_all(std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks);
   void exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,
