@@ -71,13 +71,13 @@ void check_hosts(const Arguments& arguments, TeamContext& context, const std::ve
   transport::team::Team& team = context.team();
   const transport::team::Membership& membership = team.membership();
   if (!membership.spans_hosts()) return;
-  if (team.survivor_post() == nullptr) {
+  if (team.survivor_messenger() == nullptr) {
     arguments.unsupported(
         "the ranks are on {} hosts, and their network, {}, does not go on without a rank: have the exchange "
         "make one over TCP, or shrink a communicator that `split` has made on each host",
         membership.hosts().size(), team.host_proxy()->network().name());
   }
-  const std::vector<std::size_t>& deciding = transport::team::SurvivorPost::deciding(membership);
+  const std::vector<std::size_t>& deciding = transport::team::SurvivorMessenger::deciding(membership);
   if (std::ranges::includes(leaving, deciding)) {
     arguments.unsupported("options.leaving has all ranks of the host of rank 0, which decide who goes on: {}",
                           ranks_in_words({deciding.begin(), deciding.end()}));
@@ -165,7 +165,7 @@ transport::team::ShrinkingTeam shrinking(transport::team::Team& team, bool is_ov
           },
       .wait_elsewhere = [&team] { team.runtime().backend().wait_elsewhere(); },
       .timeout = team.settings().timeout,
-      .post = team.survivor_post(),
+      .messenger = team.survivor_messenger(),
       .network = [&team](std::span<const int> ranks,
                          Exchange& exchange) { return team.host_proxy()->network().part(ranks, exchange); }};
 }
@@ -249,9 +249,9 @@ Communicator Communicator::Successor::of(Impl& impl, const ShrinkWish& wish, con
     shrinking_team.ticket = [&memory] { return memory->ticket(); };
   }
   Successor successor(impl.options(), true);
-  transport::team::SurvivorPost* const post = shrinking_team.post;
-  if (post != nullptr) post->begin();
-  SurvivorAgreement agreement(post == nullptr ? team.state().survivors() : post->board(),
+  transport::team::SurvivorMessenger* const messenger = shrinking_team.messenger;
+  if (messenger != nullptr) messenger->begin();
+  SurvivorAgreement agreement(messenger == nullptr ? team.state().survivors() : messenger->board(),
                               team.membership().rank(), std::move(shrinking_team), wish);
   agreement.run([&](Exchange& exchange) { successor.make(exchange); }, [&] { successor.discard(); });
   // What waits there no longer waits, and takes no room.

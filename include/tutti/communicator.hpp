@@ -314,14 +314,13 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   ///       communicator = communicator.shrink();
   ///     }
   ///
-  /// The ranks agree on who is left through the host memory that they share, which outlives all of them: no
-  /// exchange and no rank in particular is needed. If they are on several hosts, which TCP must connect, that
-  /// is the memory of rank 0's host, and one rank there has to be left. A rank counts as lost if its process
-  /// has ended, if it has destroyed this communicator, or if it gives no sign of life for the communicator's
+  /// The ranks agree on who is left through the host memory that they share, which outlives all of them, so
+  /// it does not matter which of them are lost. On several hosts, which TCP must connect, it is the memory of
+  /// rank 0's host, and one of its ranks has to be left. A rank counts as lost if its process has ended, if
+  /// it has destroyed this communicator, or, on one host, if it gives no sign of life for the communicator's
   /// `timeout`. If further ranks are lost meanwhile, the others agree again. Either all ranks of the new
   /// communicator return it, or none does; there is never a second group of survivors. Ranks that are alive
-  /// are waited for
-  /// (`options.timeout`); `options.late` says what happens if they do not come.
+  /// are waited for (`options.timeout`); `options.late` says what happens if they do not come.
   ///
   /// If this communicator still runs, it waits first until all ranks have completed this rank's calls, for
   /// `options.timeout` at most; then it ends on all ranks, with Error(aborted). Graphs may have been launched
@@ -335,15 +334,16 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Waits on the host. Throws, on all ranks that have called it,
   ///  - timeout, if a rank that is alive does not come in time, naming it, unless late ranks are left out;
   ///  - invalid_argument, if ranks give different `leaving` or `late`;
-  ///  - peer_unavailable, if no rank is left on rank 0's host, or none can be reached from this one;
   ///  - what the constructor throws, if the ranks that are left cannot make a communicator;
   /// and on one rank
   ///  - timeout, if the others have gone on without it;
+  ///  - peer_unavailable, if it is on another host than rank 0, and no rank there is left; timeout, if none
+  ///    has decided within twice `options.timeout`;
   ///  - invalid_argument for bad arguments, or if it has returned a communicator before: shrink that one;
-  ///  - unsupported, in a capture, or if the ranks are on several hosts that something else than TCP
-  ///  connects,
-  ///    or `leaving` has all ranks of rank 0's host.
-  /// After an error on all ranks, they may call it again. Cost: that of making a communicator.
+  ///  - unsupported, in a capture, if something else than TCP connects the hosts, or if `leaving` has all
+  ///    ranks of rank 0's host.
+  /// After an error on all ranks, they may call it again. Cost: that of making a communicator;
+  /// between hosts, also a connection to each other rank.
   [[nodiscard]] Communicator shrink(const ShrinkOptions& options = {});
 
   /// Makes a communicator of all ranks and of new ones behind them, which are processes that call `join`:

@@ -100,7 +100,7 @@ void Departure::leave(std::chrono::milliseconds patience, Windows& windows, Regi
   using Clock = std::chrono::steady_clock;
   const auto wait_while = [&](const auto& holds, Clock::time_point deadline) {
     std::optional<Clock::time_point> soon;
-    while (waits_ && holds() && (host_proxy == nullptr || !host_proxy->is_broken())) {
+    while (!has_successor_ && holds() && (host_proxy == nullptr || !host_proxy->is_broken())) {
       const auto now = Clock::now();
       // After an abort the others come soon, or not at all.
       if (abort_.is_set() && !soon) soon = now + longest_moment;

@@ -38,8 +38,8 @@ class Departure {
   Departure& operator=(const Departure&) = delete;
   ~Departure() = default;
 
-  /// Has `leave` wait for nobody: the ranks on several hosts that go on have another team.
-  void wait_for_nobody() noexcept { waits_ = false; }
+  /// Says that the ranks that go on have another team: `leave` waits for nobody then.
+  void note_successor() noexcept { has_successor_ = true; }
   /// Publishes the stage of departure that this rank has reached (`RankStatus::state`).
   void enter(std::uint32_t state) noexcept;
   /// Allocates what `defer_frees` needs, as memory may be short when the team ends. For teams whose members'
@@ -85,7 +85,7 @@ class Departure {
   const Abort& abort_;
   LocalNews& news_;
   std::vector<PeerProcess>& processes_;
-  bool waits_ = true;
+  bool has_successor_ = false;
   std::list<DeferredFrees::Left> left_;  ///< one, if `prepare` has been called
 };
 

@@ -119,12 +119,12 @@ Team::Team(Runtime& runtime, BootstrapExchange& exchange, const Settings& settin
   }
 }
 
-SurvivorPost* Team::survivor_post() {
-  if (!survivor_post_ && host_proxy_ != nullptr) {
+SurvivorMessenger* Team::survivor_messenger() {
+  if (!survivor_messenger_ && host_proxy_ != nullptr) {
     if (auto* const network = dynamic_cast<SurvivorNetwork*>(&host_proxy_->network()))
-      survivor_post_.emplace(membership_, state_.survivors(), *network, settings_.timeout);
+      survivor_messenger_.emplace(membership_, state_.survivors(), *network);
   }
-  return survivor_post_ ? &*survivor_post_ : nullptr;
+  return survivor_messenger_ ? &*survivor_messenger_ : nullptr;
 }
 
 void Team::share_registrations(BootstrapExchange& exchange) {

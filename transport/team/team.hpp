@@ -23,7 +23,7 @@
 #include "transport/team/shared/host_share.hpp"
 #include "transport/team/shared/membership.hpp"
 #include "transport/team/shared/shared_state.hpp"
-#include "transport/team/shrinking/survivor_post.hpp"
+#include "transport/team/shrinking/survivor_messenger.hpp"
 #include "transport/team/windows/windows.hpp"
 #include "tutti/exchange.hpp"
 
@@ -81,10 +81,10 @@ class Team {
   [[nodiscard]] HostProxy* host_proxy() const noexcept { return host_proxy_.get(); }
   /// Returns what carries an agreement of survivors between hosts; nullptr if there is one host, or if their
   /// network ends with the first rank. For one thread at a time.
-  [[nodiscard]] SurvivorPost* survivor_post();
+  [[nodiscard]] SurvivorMessenger* survivor_messenger();
   /// Says that the ranks that go on have another team. Leaving this one waits for nobody on other hosts then.
   void note_successor() noexcept {
-    if (host_proxy_ != nullptr) departure_.wait_for_nobody();
+    if (host_proxy_ != nullptr) departure_.note_successor();
   }
   /// Returns the teams of this process, including this one if it has other members.
   [[nodiscard]] LiveTeams& live_teams() const noexcept { return *live_teams_; }
@@ -124,7 +124,7 @@ class Team {
   Watchdog watchdog_;
   std::optional<Mirror> mirror_;
   std::unique_ptr<HostProxy> host_proxy_;
-  std::optional<SurvivorPost> survivor_post_;  ///< once it is needed
+  std::optional<SurvivorMessenger> survivor_messenger_;  ///< once it is needed
 };
 
 }  // namespace tutti::transport::team

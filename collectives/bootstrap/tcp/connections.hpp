@@ -69,6 +69,11 @@ class Connections {
   void connect(int rank);
   /// Returns true once the rank can receive messages of this one.
   [[nodiscard]] bool is_reached(int rank) const;
+  /// Returns true while frames to the rank wait to be sent.
+  [[nodiscard]] bool is_sending(int rank) const {
+    const Connection& its = peer(rank).out;
+    return its.socket.is_open() && its.waits_to_write;
+  }
   /// Returns true from when a connection begins until it ends.
   [[nodiscard]] bool is_open(int rank, Direction direction) const {
     return connection(rank, direction).socket.is_open();

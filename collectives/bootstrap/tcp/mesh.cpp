@@ -153,8 +153,19 @@ std::optional<Network::Message> Mesh::receive(std::uint64_t network) {
 
 std::string Mesh::loss(std::uint64_t network, int rank) {
   const std::scoped_lock lock(mutex_);
+  Mailbox& box = boxes_[network];
+  const auto is_of_rank = [rank](const Network::Message& message) { return message.source == rank; };
+  if (std::ranges::any_of(box.arrived, is_of_rank)) return "";
   if (!connections_.loss(rank).empty()) return connections_.loss(rank);
-  return boxes_[network].accounts[rank].has_left ? fmt::format("rank {} has left", rank) : "";
+  const Account& account = box.accounts[rank];
+  return account.has_left && !account.may_send ? fmt::format("rank {} has left", rank) : "";
+}
+
+bool Mesh::is_sending(std::uint64_t network) {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(boxes_[network].accounts, [this](const auto& entry) {
+    return entry.second.sent > 0 && connections_.is_sending(entry.first);
+  });
 }
 
 void Mesh::settle(std::uint64_t network, Mailbox& box) {

@@ -44,8 +44,11 @@ class Mesh final : private Connections::Receiver {
   /// Returns the next message of the network. Throws Error(peer_unavailable) if one of its ranks is lost that
   /// had not left it, unless the network goes on without it.
   [[nodiscard]] std::optional<Network::Message> receive(std::uint64_t network);
-  /// Returns why nothing more comes from the rank in this network; empty if something may.
+  /// Returns why nothing more comes from the rank in this network, and nothing is left to receive; empty if
+  /// something may come.
   [[nodiscard]] std::string loss(std::uint64_t network, int rank);
+  /// Returns true while messages to ranks of the network wait to be sent.
+  [[nodiscard]] bool is_sending(std::uint64_t network);
   [[nodiscard]] bool is_delivered(std::uint64_t network);
   [[nodiscard]] bool is_busy(std::uint64_t network);
 

@@ -72,7 +72,7 @@ class MeshNetwork final : public tutti::Network,
   [[nodiscard]] std::string loss_of(int rank) override {
     return mesh_->loss(number_of_survivors(), in_mesh(rank));
   }
-  [[nodiscard]] bool is_sending() override { return mesh_->is_busy(number_of_survivors()); }
+  [[nodiscard]] bool is_sending() override { return mesh_->is_sending(number_of_survivors()); }
 
  private:
   /// Returns the number of the network that outlives losses.

@@ -60,8 +60,8 @@ TEST(SeveralHosts, CannotReachOneAnothersMemory) {
   });
 }
 
-/// Over TCP they may shrink all the same (`shrinking_hosts_test.cpp`).
-TEST(SeveralHosts, OnlyCommunicatorsOfOneHostChangeTheirRanks) {
+/// Over TCP they may shrink (`shrinking_hosts_test.cpp`).
+TEST(SeveralHosts, GrowByHostAlone) {
   const MeetingPoint point{.port = 1};
   Ranks ranks(4, [&](Exchange& exchange) {
     const int host = exchange.rank() / 2;

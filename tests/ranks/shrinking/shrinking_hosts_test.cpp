@@ -114,6 +114,16 @@ TEST_F(ShrinkingHosts, ShrinkAgainByTheHostThatHasRank0Then) {
   expect_endings(ranks, {killed, all_right, killed, all_right});
 }
 
+/// A rank that decides ends its part of the former communicator at once; the others hear of its decision.
+TEST_F(ShrinkingHosts, HearWhatARankHasDecidedThatHasGoneOn) {
+  expect_all_right(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() == 0 ? 0 : 1);
+    Communicator communicator = make(exchange, hang_limit());
+    for (int round = 0; round < 30; ++round) communicator = communicator.shrink();
+    expect_works(communicator, exchange.rank(), 3);
+  });
+}
+
 TEST_F(ShrinkingHosts, DoNotGoOnWithoutTheRanksThatDecide) {
   Ranks ranks(4, [](Exchange& exchange) {
     Communicator communicator = make_in_pairs(exchange);

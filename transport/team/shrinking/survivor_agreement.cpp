@@ -79,30 +79,40 @@ SurvivorAgreement::SurvivorAgreement(const SurvivorBoard& board, std::size_t sel
 
 void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
                             const std::function<void()>& discard) {
-  using namespace std::chrono_literals;
   try {
     while (!make_together(seal(), make)) discard();
-    if (team_.post != nullptr) team_.post->carry();
   } catch (...) {
-    // The others hear how it ended, also if this process ends next.
-    if (team_.post != nullptr) team_.post->finish_sending(1s);
+    if (!decides()) slot_of(self_).arrived.store(0);  // this rank may have given up alone
+    tell_outcome();
     throw;
+  }
+  tell_outcome();
+}
+
+void SurvivorAgreement::tell_outcome() noexcept {
+  if (team_.messenger == nullptr) return;
+  using namespace std::chrono_literals;
+  try {
+    team_.messenger->finish_sending(200ms);
+  } catch (const std::exception&) {
+    // The network has failed, or memory is short: the others go by what they see of this rank.
   }
 }
 
 void SurvivorAgreement::pause() {
   using namespace std::chrono_literals;
   team_.wait_elsewhere();
-  if (team_.post != nullptr) {
-    team_.post->carry();
+  if (team_.messenger != nullptr) {
+    team_.messenger->carry();
     end_for_others();
     require_decision();
   }
   std::this_thread::sleep_for(std::clamp<Clock::duration>((Clock::now() - began_) / 64, 50us, 1ms));
 }
 
-ShrinkStage SurvivorAgreement::current() const {
+ShrinkStage SurvivorAgreement::current() {
   const ShrinkStage stage = board_.current();
+  if (team_.messenger != nullptr && team_.messenger->is_unseen_in(attempt_)) attempt_ = stage.attempt;
   if (stage.attempt != attempt_) throw Error(failure());
   return stage;
 }
@@ -114,8 +124,8 @@ bool SurvivorAgreement::is_among(const std::vector<std::size_t>& ranks) const {
 bool SurvivorAgreement::is_lost(std::size_t participant, bool may_judge) {
   if (participant == self_) return false;
   if (is_newcomer(participant) || is_newcomer(self_)) return is_process_gone(participant);
-  if (team_.post != nullptr && team_.post->is_elsewhere(participant) &&
-      team_.post->is_lost(participant, may_judge))
+  if (team_.messenger != nullptr && team_.messenger->is_elsewhere(participant) &&
+      team_.messenger->is_lost(participant))
     return true;
   return team_.is_lost(participant, may_judge);
 }
@@ -173,26 +183,23 @@ void SurvivorAgreement::end_for_others() {
   if (!decides() || stage.attempt != attempt_ || stage.phase == Phase::made) return;
   for (std::size_t rank = 0; rank < board_.ranks(); ++rank) {
     const ShrinkSlot& slot = slot_of(rank);
-    if (team_.post->is_elsewhere(rank) && has_arrived(rank, stage) && slot.failed.load() == stage.attempt + 1)
+    if (team_.messenger->is_elsewhere(rank) && has_arrived(rank, stage) &&
+        slot.failed.load() == stage.attempt + 1)
       return fail(stage, static_cast<ErrorCode>(slot.failure.code), slot.failure.text());
   }
 }
 
 void SurvivorAgreement::require_decision() {
-  if (!team_.post->is_undecidable(pauses_.may_judge(Clock::now()))) return;
-  throw Error(
-      ErrorCode::peer_unavailable,
-      fmt::format("{}: the ranks of the host of rank 0, which decide who goes on, are lost", function()));
-}
-
-void SurvivorAgreement::wait_for_decision(const ShrinkStage& open) const {
+  const ShrinkStage stage = board_.current();
+  if (decides() || stage.phase == Phase::made || stage.attempt != attempt_) return;
+  constexpr const char* who = "the ranks of the host of rank 0, which decide who goes on,";
+  if (team_.messenger->is_undecidable(wish_.leaving))
+    throw Error(ErrorCode::peer_unavailable, fmt::format("{}: {} are lost", function(), who));
   // They bound their waits themselves.
-  if (!is_time_over(2) || !is_current(open)) return;
-  throw Error(
-      ErrorCode::timeout,
-      fmt::format("{}: the ranks of the host of rank 0, which decide who goes on, did not do so within "
-                  "{} ms",
-                  function(), 2 * wish_.timeout.count()));
+  if (is_time_over(2) && pauses_.may_judge(Clock::now())) {
+    throw Error(ErrorCode::timeout,
+                fmt::format("{}: {} did not do so within {} ms", function(), who, 2 * wish_.timeout.count()));
+  }
 }
 
 ShrinkStage SurvivorAgreement::seal() {
@@ -208,9 +215,7 @@ ShrinkStage SurvivorAgreement::seal() {
       arrive(stage);
       if (is_newcomer(self_)) {
         wait_to_be_let_in(may_judge);
-      } else if (!decides()) {
-        wait_for_decision(stage);
-      } else {
+      } else if (decides()) {
         propose(stage, may_judge);
       }
     } else if (is_among(survivors_of(stage))) {
@@ -357,6 +362,10 @@ bool SurvivorAgreement::commit(const ShrinkStage& sealed, const std::vector<std:
   ShrinkStage made = sealed;
   made.phase = Phase::made;
   raise(slot_of(self_).made, sealed.round + 1);
+  if (!decides()) {
+    while (is_current(sealed)) pause();
+    return is_current(made);
+  }
   const auto missing = [&] {
     std::vector<std::size_t> ranks;
     std::ranges::copy_if(survivors, std::back_inserter(ranks),
@@ -390,6 +399,7 @@ bool SurvivorAgreement::wait_in(const ShrinkStage& sealed,
 
 void SurvivorAgreement::fail(const ShrinkStage& stage, ErrorCode code, std::string_view reason) {
   ShrinkSlot& own = slot_of(self_);
+  own.failed.store(0);
   own.failure.code = static_cast<std::uint32_t>(code);
   own.failure.length =
       static_cast<std::uint32_t>(reason.copy(own.failure.bytes.data(), own.failure.bytes.size()));

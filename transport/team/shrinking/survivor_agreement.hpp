@@ -6,7 +6,7 @@
 #include "transport/team/shared/peer_process.hpp"
 #include "transport/team/shared/survivor_board.hpp"
 #include "transport/team/shrinking/entrance.hpp"
-#include "transport/team/shrinking/survivor_post.hpp"
+#include "transport/team/shrinking/survivor_messenger.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
@@ -47,8 +47,8 @@ struct ShrinkingTeam {
   /// Lets other work of this rank go on. Called again and again while it waits.
   std::function<void()> wait_elsewhere;
   std::chrono::milliseconds timeout{};  ///< for ranks that give no sign of life
-  /// Carries the agreement between hosts, which it has begun to do; nullptr if there is one host.
-  SurvivorPost* post = nullptr;
+  /// Carries the agreement between hosts, once it has begun the call; nullptr if there is one host.
+  SurvivorMessenger* messenger = nullptr;
   /// Makes a network of these ranks, in order, if there are several hosts. The exchange is among them.
   std::function<std::unique_ptr<Network>(std::span<const int> ranks, Exchange& exchange)> network = {};
   /// Opens the entrance for newcomers. Throws while it cannot.
@@ -103,7 +103,7 @@ class NewcomerAdmission {
 
 /// Lets the ranks of a team agree on who goes on, through the memory that they share, and form a team of
 /// these. Neither a rank that is lost nor an exchange is needed. If there are several hosts, the ranks of one
-/// decide (`SurvivorPost`).
+/// decide (`SurvivorMessenger`).
 ///
 /// It is a non-blocking atomic commitment (Skeen 1981) in shared memory, where compare-and-swap decides: no
 /// rank coordinates, so no loss blocks the others. In a round, ranks arrive; when nobody is missing any more,
@@ -150,10 +150,10 @@ class SurvivorAgreement {
   [[nodiscard]] std::string difference_from(std::size_t rank) const;
   /// Ends the attempt if a rank of another host has, as these cannot.
   void end_for_others();
-  /// Throws if the ranks that decide are lost.
+  /// Throws if ranks of another host should decide and are lost, or do not decide in time.
   void require_decision();
-  /// Waits for the ranks of another host to decide. Throws if they do not.
-  void wait_for_decision(const ShrinkStage& open) const;
+  /// Has the ranks of other hosts hear of the outcome, also if this process ends next.
+  void tell_outcome() noexcept;
   /// Waits, as a newcomer, for enough others. Throws if there is no rank left that could seal.
   void wait_to_be_let_in(bool may_judge);
   /// Waits for the outcome of a round without this rank.
@@ -170,7 +170,7 @@ class SurvivorAgreement {
                              const std::function<std::vector<std::size_t>()>& missing);
 
   /// Returns the stage. Throws the reason if the attempt has failed.
-  [[nodiscard]] ShrinkStage current() const;
+  [[nodiscard]] ShrinkStage current();
   [[nodiscard]] bool is_current(const ShrinkStage& stage) const noexcept { return board_.current() == stage; }
   /// Begins to count the time of a phase: ranks arrive, or make their communicator.
   void begin_to_wait() { began_ = Clock::now(); }
@@ -193,9 +193,11 @@ class SurvivorAgreement {
     return participant >= board_.ranks();
   }
   [[nodiscard]] bool is_among(const std::vector<std::size_t>& ranks) const;
-  [[nodiscard]] bool decides() const noexcept { return team_.post == nullptr || team_.post->decides(); }
+  [[nodiscard]] bool decides() const noexcept {
+    return team_.messenger == nullptr || team_.messenger->decides();
+  }
   [[nodiscard]] const SurvivorBoard& board_of(std::size_t participant) const noexcept {
-    return team_.post == nullptr ? board_ : team_.post->board_of(participant);
+    return team_.messenger == nullptr ? board_ : team_.messenger->board_of(participant);
   }
   [[nodiscard]] ShrinkSlot& slot_of(std::size_t participant) const noexcept {
     return board_of(participant).slots[participant];
@@ -216,7 +218,7 @@ class SurvivorAgreement {
   const std::size_t self_;
   const ShrinkingTeam team_;
   const ShrinkWish& wish_;
-  const std::uint32_t attempt_;
+  std::uint32_t attempt_;          ///< of a rank that does not decide: fixed once those that do have seen it
   std::vector<bool> is_given_up_;  ///< by participant: it was late in an earlier round of the attempt
   /// The process of a newcomer or, on a newcomer, of a rank.
   struct Watched {

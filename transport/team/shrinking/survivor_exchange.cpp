@@ -16,7 +16,7 @@ SurvivorExchange::SurvivorExchange(SurvivorAgreement& agreement, const ShrinkSta
       sealed_(sealed),
       survivors_(survivors),
       position_(static_cast<int>(std::ranges::find(survivors, agreement.self_) - survivors.begin())) {
-  if (agreement_.team_.post != nullptr) return;
+  if (agreement_.team_.messenger != nullptr) return;
   Mailbox& own = agreement_.board_.mailboxes[agreement_.self_];
   own.read.store(counted(0));
   own.written.store(counted(0));
@@ -24,29 +24,30 @@ SurvivorExchange::SurvivorExchange(SurvivorAgreement& agreement, const ShrinkSta
 
 void SurvivorExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   for_each_mailbox_chunk(mine, [&](std::span<const std::byte> chunk, std::size_t offset) {
-    if (agreement_.team_.post != nullptr) return mail_chunk(chunk, all, offset, mine.size());
+    if (agreement_.team_.messenger != nullptr) return mail_chunk(chunk, all, offset, mine.size());
     exchange_chunk(chunk, all, offset, mine.size());
   });
 }
 
 std::unique_ptr<Network> SurvivorExchange::network() {
-  if (agreement_.team_.post == nullptr) return nullptr;
+  if (agreement_.team_.messenger == nullptr) return nullptr;
   const std::vector<int> ranks(survivors_.begin(), survivors_.end());
   return agreement_.team_.network(ranks, *this);
 }
 
 void SurvivorExchange::mail_chunk(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::size_t offset, std::size_t stride) {
-  SurvivorPost& post = *agreement_.team_.post;
-  const SurvivorPost::MailNumber number{.round = sealed_.round, .chunk = chunks_++};
+  SurvivorMessenger& messenger = *agreement_.team_.messenger;
+  const SurvivorMessenger::MailNumber number{.round = sealed_.round, .chunk = chunks_++};
   const auto is_self = [this](std::size_t rank) { return rank == agreement_.self_; };
   for (const std::size_t rank : survivors_) {
-    if (!is_self(rank)) post.send_mail(rank, number, mine);
+    if (!is_self(rank)) messenger.send_mail(rank, number, mine);
   }
   const auto missing = [&] {
     std::vector<std::size_t> ranks;
-    std::ranges::copy_if(survivors_, std::back_inserter(ranks),
-                         [&](std::size_t rank) { return !is_self(rank) && !post.has_mail(rank, number); });
+    std::ranges::copy_if(survivors_, std::back_inserter(ranks), [&](std::size_t rank) {
+      return !is_self(rank) && !messenger.has_mail(rank, number);
+    });
     return ranks;
   };
   if (!agreement_.wait_in(sealed_, missing))
@@ -54,7 +55,7 @@ void SurvivorExchange::mail_chunk(std::span<const std::byte> mine, std::span<std
   for (std::size_t i = 0; i < survivors_.size(); ++i) {
     const std::vector<std::byte> theirs = is_self(survivors_[i])
                                               ? std::vector<std::byte>(mine.begin(), mine.end())
-                                              : post.take_mail(survivors_[i]);
+                                              : messenger.take_mail(survivors_[i]);
     if (theirs.size() != mine.size())
       throw Error(ErrorCode::internal, fmt::format("rank {} has sent {} bytes, expected {}", survivors_[i],
                                                    theirs.size(), mine.size()));
