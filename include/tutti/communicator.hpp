@@ -319,7 +319,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// rank 0's host, and one of its ranks has to be left. A rank counts as lost if its process has ended, if
   /// it has destroyed this communicator, or, on one host, if it gives no sign of life for the communicator's
   /// `timeout`. If further ranks are lost meanwhile, the others agree again. Either all ranks of the new
-  /// communicator return it, or none does; there is never a second group of survivors. Ranks that are alive
+  /// communicator return it, or none does, unless one is cut off just then; there is never a second group of
+  /// survivors. Ranks that are alive
   /// are waited for (`options.timeout`); `options.late` says what happens if they do not come.
   ///
   /// If this communicator still runs, it waits first until all ranks have completed this rank's calls, for

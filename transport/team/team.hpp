@@ -82,7 +82,8 @@ class Team {
   /// Returns what carries an agreement of survivors between hosts; nullptr if there is one host, or if their
   /// network ends with the first rank. For one thread at a time.
   [[nodiscard]] SurvivorMessenger* survivor_messenger();
-  /// Says that the ranks that go on have another team. Leaving this one waits for nobody on other hosts then.
+  /// Says that the ranks that go on have another team. If there are several hosts, leaving this one waits for
+  /// nobody then.
   void note_successor() noexcept {
     if (host_proxy_ != nullptr) departure_.note_successor();
   }

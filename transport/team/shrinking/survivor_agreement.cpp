@@ -82,11 +82,18 @@ void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
   try {
     while (!make_together(seal(), make)) discard();
   } catch (...) {
-    if (!decides()) slot_of(self_).arrived.store(0);  // this rank may have given up alone
+    withdraw();
+    discard();
     tell_outcome();
     throw;
   }
   tell_outcome();
+}
+
+void SurvivorAgreement::withdraw() const noexcept {
+  if (team_.messenger == nullptr) return;  // on one host, all ranks throw
+  slot_of(self_).arrived.store(0);
+  slot_of(self_).made.store(0);
 }
 
 void SurvivorAgreement::tell_outcome() noexcept {
@@ -144,7 +151,8 @@ bool SurvivorAgreement::is_process_gone(std::size_t participant) {
 }
 
 bool SurvivorAgreement::is_any_lost(const std::vector<std::size_t>& participants, bool may_judge) {
-  return std::ranges::any_of(participants, [&](std::size_t each) { return is_lost(each, may_judge); });
+  return std::ranges::any_of(
+      participants, [&](std::size_t each) { return is_lost(each, may_judge) || has_withdrawn(each); });
 }
 
 const char* SurvivorAgreement::function() const noexcept {
@@ -218,7 +226,7 @@ ShrinkStage SurvivorAgreement::seal() {
       } else if (decides()) {
         propose(stage, may_judge);
       }
-    } else if (is_among(survivors_of(stage))) {
+    } else if (is_among(survivors_of(stage)) && has_arrived(self_, stage)) {
       if (is_current(stage)) return stage;
     } else {
       wait_without(stage, may_judge);
@@ -406,7 +414,7 @@ void SurvivorAgreement::fail(const ShrinkStage& stage, ErrorCode code, std::stri
   own.failed.store(stage.attempt + 1);
   if (!decides()) {
     while (is_current(stage)) pause();  // they end it, or have found another outcome
-    if (board_.current().attempt == stage.attempt) own.failed.store(0);
+    own.failed.store(0);
   } else if (!board_.advance(stage, {.attempt = stage.attempt + 1, .round = stage.round + 1})) {
     own.failed.store(0);
   }
@@ -414,6 +422,7 @@ void SurvivorAgreement::fail(const ShrinkStage& stage, ErrorCode code, std::stri
 
 Error SurvivorAgreement::failure() const {
   for (std::size_t each = 0; each < board_.slots.size(); ++each) {
+    if (team_.messenger != nullptr && !team_.messenger->is_deciding(each)) continue;
     const ShrinkSlot& slot = slot_of(each);
     if (slot.failed.load() != attempt_ + 1) continue;
     const auto code = static_cast<ErrorCode>(slot.failure.code);
@@ -429,7 +438,7 @@ Error SurvivorAgreement::failure() const {
 void SurvivorAgreement::leave(const ShrinkStage& stage) const {
   if (is_newcomer(self_)) throw NotNeeded{};
   const std::vector<std::size_t> survivors = survivors_of(stage);
-  if (is_among(survivors)) {
+  if (is_among(survivors) && slot_of(self_).made.load() == stage.round + 1) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: {} have gone on as another communicator already, expected a call of the one "
                             "that this has returned",

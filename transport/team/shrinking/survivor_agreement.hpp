@@ -152,6 +152,8 @@ class SurvivorAgreement {
   void end_for_others();
   /// Throws if ranks of another host should decide and are lost, or do not decide in time.
   void require_decision();
+  /// Takes back that this rank has come, as it gives up, perhaps alone.
+  void withdraw() const noexcept;
   /// Has the ranks of other hosts hear of the outcome, also if this process ends next.
   void tell_outcome() noexcept;
   /// Waits, as a newcomer, for enough others. Throws if there is no rank left that could seal.
@@ -208,6 +210,11 @@ class SurvivorAgreement {
   [[nodiscard]] bool is_lost(std::size_t participant, bool may_judge);
   /// Returns true if the process that its slot names has ended, or there is none.
   [[nodiscard]] bool is_process_gone(std::size_t participant);
+  /// Returns true if the participant of a sealed round has given up, as far as a rank that decides knows.
+  [[nodiscard]] bool has_withdrawn(std::size_t participant) const noexcept {
+    return team_.messenger != nullptr && decides() && slot_of(participant).arrived.load() == 0;
+  }
+  /// Returns true if any participant of a sealed round is lost, or has given up.
   [[nodiscard]] bool is_any_lost(const std::vector<std::size_t>& participants, bool may_judge);
   /// Lists ranks by number, and newcomers by process.
   [[nodiscard]] std::string in_words(const std::vector<std::size_t>& participants) const;

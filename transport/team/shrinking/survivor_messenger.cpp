@@ -123,9 +123,9 @@ void SurvivorMessenger::take_slot(std::size_t source, MessageReader& reader) {
 }
 
 backend::AbortReason SurvivorMessenger::failure_before(std::uint32_t attempt) const {
-  for (std::size_t each = 0; attempt > 0 && each < membership_.rank_count(); ++each) {
-    const ShrinkSlot& slot = board_of(each).slots[each];
-    if (slot.failed.load() != attempt) continue;
+  for (const std::size_t rank : deciding(membership_)) {
+    const ShrinkSlot& slot = shared_.slots[rank];
+    if (attempt == 0 || slot.failed.load() != attempt) continue;
     const backend::AbortReason failure = slot.failure;
     if (slot.failed.load() == attempt && failure.length <= failure.bytes.size()) return failure;
   }
@@ -136,7 +136,8 @@ void SurvivorMessenger::tell_stage() {
   const ShrinkStage stage = shared_.current();
   std::vector<std::size_t> come;
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    if (is_elsewhere(rank) && slots_[rank].arrived.load() == stage.round + 1) come.push_back(rank);
+    const std::uint32_t arrived = slots_[rank].arrived.load();
+    if (is_elsewhere(rank) && arrived > 0 && arrived >= stage.round) come.push_back(rank);
   }
   MessageWriter message;
   message.add(Kind::stage);
@@ -158,13 +159,14 @@ void SurvivorMessenger::take_stage(std::size_t source, MessageReader& reader) {
   const std::vector<std::size_t> come = take_set(reader, slots_.size());
   const std::vector<std::size_t> proposed = take_set(reader, slots_.size());
   const backend::AbortReason failure = take_failure(reader);
-  if (membership_.host_of(source) != deciding_host || decides() || stage.proposer >= slots_.size() ||
-      stage.phase > Phase::made)
+  if (!is_deciding(source) || decides() || stage.proposer >= slots_.size() || stage.phase > Phase::made)
     reader.fail();
   const auto has_this_rank = [this](const std::vector<std::size_t>& ranks) {
     return std::ranges::find(ranks, membership_.rank()) != ranks.end();
   };
-  if (has_this_rank(come) || has_this_rank(proposed)) seen_in_ = std::uint64_t{stage.attempt} + 1;
+  // It has come to the attempt that it knows, which may be over.
+  if (has_this_rank(come) || has_this_rank(proposed))
+    seen_in_ = std::max(seen_in_, std::uint64_t{own_.current().attempt} + 1);
   if (stage.word() <= word_.load()) return;  // another rank has told it
   if (stage.phase != Phase::open) own_.write(stage.proposer, Set::proposed, proposed);
   if (failure.length > 0) {

@@ -37,6 +37,9 @@ class SurvivorMessenger {
   [[nodiscard]] static const std::vector<std::size_t>& deciding(const Membership& membership) noexcept {
     return membership.hosts()[deciding_host].ranks;
   }
+  [[nodiscard]] bool is_deciding(std::size_t participant) const noexcept {
+    return participant < membership_.rank_count() && membership_.host_of(participant) == deciding_host;
+  }
   /// Returns the board on which this rank sees the stage.
   [[nodiscard]] const SurvivorBoard& board() const noexcept { return decides() ? shared_ : own_; }
   /// Returns the board on which this rank sees what a participant has written.
@@ -92,7 +95,8 @@ class SurvivorMessenger {
   void take_mail(std::size_t source, MessageReader& reader);
   /// Tells the ranks that decide what this one has written, if that is new.
   void tell_slot();
-  /// Tells the ranks of other hosts the stage, and who of them has come, if that is new.
+  /// Tells the ranks of other hosts the stage, and who of them has come to this round or the one before, if
+  /// that is new.
   void tell_stage();
   /// Returns why the attempt before this one was ended; empty if that is not known here.
   [[nodiscard]] backend::AbortReason failure_before(std::uint32_t attempt) const;
