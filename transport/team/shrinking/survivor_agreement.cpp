@@ -119,7 +119,11 @@ void SurvivorAgreement::pause() {
 
 ShrinkStage SurvivorAgreement::current() {
   const ShrinkStage stage = board_.current();
-  if (team_.messenger != nullptr && team_.messenger->is_unseen_in(attempt_)) attempt_ = stage.attempt;
+  if (!decides() && stage.attempt != attempt_ &&
+      (!first_round_ || team_.messenger->seen_round() < *first_round_)) {
+    attempt_ = stage.attempt;
+    first_round_.reset();
+  }
   if (stage.attempt != attempt_) throw Error(failure());
   return stage;
 }
@@ -236,6 +240,7 @@ ShrinkStage SurvivorAgreement::seal() {
 
 void SurvivorAgreement::arrive(const ShrinkStage& open) {
   raise(slot_of(self_).arrived, open.round + 1);
+  if (!first_round_) first_round_ = open.round + 1;
 }
 
 void SurvivorAgreement::propose(const ShrinkStage& open, bool may_judge) {

@@ -225,7 +225,9 @@ class SurvivorAgreement {
   const std::size_t self_;
   const ShrinkingTeam team_;
   const ShrinkWish& wish_;
-  std::uint32_t attempt_;          ///< of a rank that does not decide: fixed once those that do have seen it
+  /// Goes on as attempts fail in which nobody who decides has seen this rank.
+  std::uint32_t attempt_;
+  std::optional<std::uint32_t> first_round_;  ///< of the attempt, from 1, once this rank has come
   std::vector<bool> is_given_up_;  ///< by participant: it was late in an earlier round of the attempt
   /// The process of a newcomer or, on a newcomer, of a rank.
   struct Watched {

@@ -134,15 +134,10 @@ backend::AbortReason SurvivorMessenger::failure_before(std::uint32_t attempt) co
 
 void SurvivorMessenger::tell_stage() {
   const ShrinkStage stage = shared_.current();
-  std::vector<std::size_t> come;
-  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const std::uint32_t arrived = slots_[rank].arrived.load();
-    if (is_elsewhere(rank) && arrived > 0 && arrived >= stage.round) come.push_back(rank);
-  }
   MessageWriter message;
   message.add(Kind::stage);
   message.add(stage.word());
-  add_set(message, come);
+  for (const ShrinkSlot& slot : slots_) message.add(slot.arrived.load());
   add_set(message, stage.phase == Phase::open ? std::vector<std::size_t>()
                                               : shared_.read(stage.proposer, Set::proposed));
   add_failure(message, failure_before(stage.attempt));
@@ -156,17 +151,16 @@ void SurvivorMessenger::tell_stage() {
 
 void SurvivorMessenger::take_stage(std::size_t source, MessageReader& reader) {
   const auto stage = ShrinkStage::of(reader.take<std::uint64_t>());
-  const std::vector<std::size_t> come = take_set(reader, slots_.size());
+  for (std::size_t each = 0; each < slots_.size(); ++each) {
+    const auto arrived = reader.take<std::uint32_t>();
+    if (each == membership_.rank()) seen_round_ = std::max(seen_round_, arrived);
+  }
   const std::vector<std::size_t> proposed = take_set(reader, slots_.size());
   const backend::AbortReason failure = take_failure(reader);
   if (!is_deciding(source) || decides() || stage.proposer >= slots_.size() || stage.phase > Phase::made)
     reader.fail();
-  const auto has_this_rank = [this](const std::vector<std::size_t>& ranks) {
-    return std::ranges::find(ranks, membership_.rank()) != ranks.end();
-  };
-  // It has come to the attempt that it knows, which may be over.
-  if (has_this_rank(come) || has_this_rank(proposed))
-    seen_in_ = std::max(seen_in_, std::uint64_t{own_.current().attempt} + 1);
+  if (std::ranges::find(proposed, membership_.rank()) != proposed.end())
+    seen_round_ = std::max(seen_round_, stage.round + 1);
   if (stage.word() <= word_.load()) return;  // another rank has told it
   if (stage.phase != Phase::open) own_.write(stage.proposer, Set::proposed, proposed);
   if (failure.length > 0) {

@@ -64,10 +64,8 @@ class SurvivorMessenger {
   }
   /// Returns true if this rank does not decide, and of those that do, all that do not leave are lost.
   [[nodiscard]] bool is_undecidable(const std::vector<std::size_t>& leaving) const;
-  /// Returns true if this rank does not decide, and those that do have not seen it come to this attempt yet.
-  [[nodiscard]] bool is_unseen_in(std::uint32_t attempt) const noexcept {
-    return !decides() && seen_in_ != std::uint64_t{attempt} + 1;
-  }
+  /// Returns the last round, from 1, to which a rank that decides has seen this one come, as it does not.
+  [[nodiscard]] std::uint32_t seen_round() const noexcept { return seen_round_; }
 
   /// Numbers the bytes that a survivor sends to all others.
   struct MailNumber {
@@ -95,8 +93,7 @@ class SurvivorMessenger {
   void take_mail(std::size_t source, MessageReader& reader);
   /// Tells the ranks that decide what this one has written, if that is new.
   void tell_slot();
-  /// Tells the ranks of other hosts the stage, and who of them has come to this round or the one before, if
-  /// that is new.
+  /// Tells the ranks of other hosts the stage, and to which round each has been seen to come, if that is new.
   void tell_stage();
   /// Returns why the attempt before this one was ended; empty if that is not known here.
   [[nodiscard]] backend::AbortReason failure_before(std::uint32_t attempt) const;
@@ -114,7 +111,7 @@ class SurvivorMessenger {
 
   std::vector<std::deque<Mail>> mail_;  ///< by rank
   std::vector<std::byte> told_;         ///< what this rank has told last
-  std::uint64_t seen_in_ = 0;  ///< the last attempt, from 1, to which this rank has been seen to come
+  std::uint32_t seen_round_ = 0;
 };
 
 }  // namespace tutti::transport::team
