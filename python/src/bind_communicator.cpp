@@ -174,7 +174,7 @@ void bind_changes(CommunicatorClass& communicators) {
           "whether ranks that do not come within `timeout` seconds, this communicator's unless given, fail "
           "the call ('fail') or are left out ('leave_out'). Raises TimeoutError, on all ranks, with the rank "
           "that is late, and on a rank that the others have gone on without. Tensors and streams stay; bound "
-          "calls go on by `rebind`. Not for ranks on several hosts.")
+          "calls go on by `rebind`. If ranks are on several hosts, one of rank 0's host has to be left.")
       .def("grow", &grow, nb::arg("meeting_point"), nb::arg("most") = 1, nb::arg("fewest") = nb::none(),
            nb::arg("timeout") = nb::none(), nb::arg("new_rank_timeout") = nb::none(),
            "A communicator of all ranks and, behind them, of up to `most` (1 to 16) processes of this host "
