@@ -90,22 +90,6 @@ void SurvivorAgreement::run(const std::function<void(Exchange&)>& make,
   tell_outcome();
 }
 
-void SurvivorAgreement::withdraw() const noexcept {
-  if (team_.messenger == nullptr) return;  // on one host, all ranks throw
-  slot_of(self_).arrived.store(0);
-  slot_of(self_).made.store(0);
-}
-
-void SurvivorAgreement::tell_outcome() noexcept {
-  if (team_.messenger == nullptr) return;
-  using namespace std::chrono_literals;
-  try {
-    team_.messenger->finish_sending(200ms);
-  } catch (const std::exception&) {
-    // The network has failed, or memory is short: the others go by what they see of this rank.
-  }
-}
-
 void SurvivorAgreement::pause() {
   using namespace std::chrono_literals;
   team_.wait_elsewhere();
@@ -188,30 +172,6 @@ void SurvivorAgreement::advance(const ShrinkStage& from, const ShrinkStage& to) 
 
 void SurvivorAgreement::open_another_round(const ShrinkStage& from) const {
   advance(from, {.attempt = from.attempt, .round = from.round + 1});
-}
-
-void SurvivorAgreement::end_for_others() {
-  const ShrinkStage stage = board_.current();
-  if (!decides() || stage.attempt != attempt_ || stage.phase == Phase::made) return;
-  for (std::size_t rank = 0; rank < board_.ranks(); ++rank) {
-    const ShrinkSlot& slot = slot_of(rank);
-    if (team_.messenger->is_elsewhere(rank) && has_arrived(rank, stage) &&
-        slot.failed.load() == stage.attempt + 1)
-      return fail(stage, static_cast<ErrorCode>(slot.failure.code), slot.failure.text());
-  }
-}
-
-void SurvivorAgreement::require_decision() {
-  const ShrinkStage stage = board_.current();
-  if (decides() || stage.phase == Phase::made || stage.attempt != attempt_) return;
-  constexpr const char* who = "the ranks of the host of rank 0, which decide who goes on,";
-  if (team_.messenger->is_undecidable(wish_.leaving))
-    throw Error(ErrorCode::peer_unavailable, fmt::format("{}: {} are lost", function(), who));
-  // They bound their waits themselves.
-  if (is_time_over(2) && pauses_.may_judge(Clock::now())) {
-    throw Error(ErrorCode::timeout,
-                fmt::format("{}: {} did not do so within {} ms", function(), who, 2 * wish_.timeout.count()));
-  }
 }
 
 ShrinkStage SurvivorAgreement::seal() {
