@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/late_and_lost/lost_ranks.hpp"
 #include "ranks/shrinking/changed_ranks.hpp"
+#include "ranks/shrinking/deaths.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/machines/machines.hpp"
@@ -23,7 +24,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -270,8 +270,8 @@ TEST_F(ShrinkingHosts, HearWhyARankCannotMakeTheCommunicator) {
 
 /// Returns after which time each rank is killed; never, where that is negative. One of the ranks that decide
 /// stays.
-std::vector<std::chrono::microseconds> random_deaths(std::mt19937_64& random, int count) {
-  std::vector<std::chrono::microseconds> deaths(static_cast<std::size_t>(count), -1us);
+Deaths random_deaths(std::mt19937_64& random, int count) {
+  Deaths deaths(static_cast<std::size_t>(count), -1us);
   const int stays = static_cast<int>(random() % 2);
   const auto victims = 1 + random() % 3;
   for (std::uint64_t i = 0; i < victims; ++i) {
@@ -287,24 +287,15 @@ TEST_F(ShrinkingHosts, SurvivorsOfKillsAtAnyTimeGoOnTogether) {
   std::mt19937_64 random(test_seed());
   for (int trial = 0; trial < scaled(6); ++trial) {
     SCOPED_TRACE(testing::Message() << "trial " << trial);
-    const std::vector<std::chrono::microseconds> deaths = random_deaths(random, count);
-    const auto survivors = static_cast<int>(std::ranges::count(deaths, -1us));
+    const Deaths deaths = random_deaths(random, count);
+    const int survivors = survivors_of(deaths);
     if (survivors == count) continue;
     Ranks ranks(count, [&](Exchange& exchange) {
       Communicator communicator = make_in_pairs(exchange);
-      if (const auto death = deaths[static_cast<std::size_t>(exchange.rank())]; death >= 0us) {
-        std::thread([death] {
-          std::this_thread::sleep_for(death);
-          std::raise(SIGKILL);
-        }).detach();
-      }
+      die_as(deaths, exchange.rank());
       go_on_down_to(communicator, survivors);
     });
-    std::vector<Ending> endings(count, all_right);
-    for (std::size_t rank = 0; rank < deaths.size(); ++rank) {
-      if (deaths[rank] >= 0us) endings[rank] = killed;
-    }
-    expect_endings(ranks, endings);
+    expect_endings(ranks, endings_of(deaths));
   }
 }
 
