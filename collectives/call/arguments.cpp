@@ -77,6 +77,7 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   if (!device.is_host() && known.has(runtime_, data, bytes, device.index())) return;
   const backend::PointerInfo info = runtime_.backend().pointer_info(data);
   const bool on_device = info.kind == backend::MemoryKind::device;
+  if (device.is_host() && info.is_managed) return;  // memory that is not may follow
   if (device.is_host() ? on_device : !info.is_of(device.index())) {
     fail("{} claims to be on {}, but its memory belongs to {}", name, to_string(device),
          !on_device        ? "the host"

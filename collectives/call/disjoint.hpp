@@ -43,8 +43,8 @@ struct Named {
 }
 
 /// The memory of lists of tensors as runs: consecutive tensors of a device whose addresses only ascend, or
-/// only descend. Tensors that were allocated one after another make a run or two. Tensors of other devices
-/// have other addresses, so that a run contains no memory of theirs.
+/// only descend. Tensors that were allocated one after another make a run or two. A run contains no memory of
+/// other devices' tensors, unless it is managed memory.
 class MemoryRuns {
  public:
   void start_inputs() { start_list(false); }

@@ -207,7 +207,7 @@ void LinkCall::replace_closed() {
     if (is_open_to_all(item.dense.storage().get()) ||
         runtime().part<ForeignMemory>().is_open_to(peers, {address_of(item.dense), item.dense.nbytes()}))
       return;
-    context_.tell_of_stand_ins(item.local, closed_to_peers);
+    context_.tell_of_stand_ins(item.local, closed_to_peers, address_of(item.dense));
     const backend::StreamRef stream = streams_[item.local];
     detail::IntrusivePtr<Storage> storage =
         transport::allocate_stand_in(runtime(), stream, item.dense.nbytes());

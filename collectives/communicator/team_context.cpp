@@ -133,11 +133,13 @@ PlanSummary TeamContext::last_plan() const {
   return summary;
 }
 
-void TeamContext::tell_of_stand_ins(std::size_t local, std::string_view reason) {
-  const bool is_first = reason_of_stand_ins_.empty();
+void TeamContext::tell_of_stand_ins(std::size_t local, std::string_view reason, const void* memory) {
   last_member_with_stand_ins_ = team_.membership().first_local() + local;
   reason_of_stand_ins_ = reason;
-  if (!is_first) return;
+  if (has_warned_of_stand_ins_) return;
+  // Whoever gives virtual devices memory of the host expects copies.
+  if (runtime_.virtual_machine() != nullptr && runtime_.backend().pointer_info(memory).is_managed) return;
+  has_warned_of_stand_ins_ = true;
   log_warning(fmt::format("Communicator: {}. The communicator says this once; last_plan says it of each call",
                           stand_ins_in_words()));
 }

@@ -108,8 +108,8 @@ class TeamContext {
   /// Returns the plan of the last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
   /// Notes that memory of a local member is copied before a call or after it, and why, and tells it in the
-  /// log once.
-  void tell_of_stand_ins(std::size_t local, std::string_view reason);
+  /// log once, but not of managed memory of virtual devices.
+  void tell_of_stand_ins(std::size_t local, std::string_view reason, const void* memory);
   /// Returns the last note in words; empty if there is none.
   [[nodiscard]] std::string stand_ins_in_words() const;
 
@@ -130,6 +130,7 @@ class TeamContext {
   bool last_has_stand_ins_ = false;
   std::size_t last_member_with_stand_ins_ = 0;
   std::string reason_of_stand_ins_;  ///< the last one; empty if there has been none
+  bool has_warned_of_stand_ins_ = false;
   TeamScratch scratch_;
   std::vector<std::weak_ptr<transport::team::SymmetricAllocation>> symmetric_;
   std::uint64_t number_ = watching::number_team();

@@ -258,7 +258,7 @@ void TeamOperands::expose(const transport::team::RoundPlan& rounds, std::uint64_
         return registrations.add(sequence, local, {address, rounds.reaches[buffer]}, is_captured);
       };
       if (add(bound_.addresses[buffer])) continue;
-      context_.tell_of_stand_ins(local, registrations.refusal());
+      context_.tell_of_stand_ins(local, registrations.refusal(), bound_.addresses[buffer]);
       if (!add(add_stand_in(local, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
@@ -279,7 +279,7 @@ void TeamOperands::replace_closed(const transport::Plan& plan) {
     auto& foreign = context_.runtime().part<ForeignMemory>();
     if (foreign.is_open_to(membership().devices(), {address_of(operand), operand.nbytes()})) continue;
     const std::size_t local = index / columns();
-    context_.tell_of_stand_ins(local, closed_to_peers);
+    context_.tell_of_stand_ins(local, closed_to_peers, address_of(operand));
     static_cast<void>(add_stand_in(local, use.buffer));
   }
 }

@@ -19,6 +19,7 @@
 #include "tutti/graph.hpp"
 #include "tutti/graphed_callables.hpp"
 #include "tutti/jiterator.hpp"
+#include "tutti/managed_range.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/message.hpp"
 #include "tutti/nvtx.hpp"

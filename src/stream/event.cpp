@@ -26,6 +26,11 @@ backend::EventHandle handle_of(const Event& event) noexcept {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
+/// Returns true if `virtual_devices::start` has replaced the devices that an event was created on.
+bool are_replaced(std::uint64_t generation) {
+  return Runtime::get().generation() != generation;
+}
+
 }  // namespace
 
 Event::Event(EventOptions options) : options_(options) {
@@ -56,6 +61,8 @@ IpcEventHandle Event::ipc_handle() {
         "handle that it was opened by");
   }
   if (!is_created()) create(current_index(Runtime::get()));
+  if (are_replaced(generation_))
+    refuse("Event::ipc_handle: the event belongs to devices that have been replaced");
   return {Runtime::get().backend().share_event(handle_of(*this)).bytes};
 }
 
@@ -87,7 +94,7 @@ Event::~Event() {
 void Event::record(const Stream& stream) {
   Runtime& runtime = Runtime::get();
   backend::Backend& backend = runtime.backend();
-  if (is_created()) {
+  if (is_created() && !are_replaced(generation_)) {
     if (stream.device() != device_) {
       refuse(fmt::format(
           "Event::record: stream is on device {}, expected device {}, where the event was first recorded",
@@ -120,11 +127,12 @@ void Event::create(int device) {
 }
 
 void Event::wait(const Stream& stream) const {
-  if (is_created()) Runtime::get().part<Streams>().wait_event(StreamAccess::ref(stream), handle_of(*this));
+  if (!is_created() || are_replaced(generation_)) return;
+  Runtime::get().part<Streams>().wait_event(StreamAccess::ref(stream), handle_of(*this));
 }
 
 bool Event::query() const {
-  if (!is_created()) return true;
+  if (!is_created() || are_replaced(generation_)) return true;
   Runtime& runtime = Runtime::get();
   const bool is_complete = runtime.backend().query_event(handle_of(*this));
   if (is_complete) {
@@ -135,7 +143,7 @@ bool Event::query() const {
 }
 
 void Event::synchronize() const {
-  if (!is_created()) return;
+  if (!is_created() || are_replaced(generation_)) return;
   const BlockingCall blocks("Event::synchronize");
   Runtime& runtime = Runtime::get();
   runtime.backend().synchronize_event(handle_of(*this));
@@ -151,6 +159,10 @@ float Event::elapsed_time(const Event& end) const {
     }
     if (!event.is_created()) {
       refuse(fmt::format("Event::elapsed_time: the {} event was never recorded", which));
+    }
+    if (are_replaced(event.generation_)) {
+      refuse(
+          fmt::format("Event::elapsed_time: the {} event belongs to devices that have been replaced", which));
     }
   };
   require(*this, "start");

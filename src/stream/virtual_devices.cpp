@@ -7,8 +7,11 @@
 #include "device/current_device.hpp"
 #include "stream/stream_access.hpp"
 #include "tutti/error.hpp"
+#include "tutti/managed_range.hpp"
 
+#include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -59,6 +62,28 @@ void set_interleaving_seed(std::optional<std::uint64_t> seed) {
 
 std::optional<std::uint64_t> interleaving_seed() {
   return control("interleaving_seed").interleaving_seed();
+}
+
+ManagedRange::ManagedRange(void* address, std::size_t bytes) {
+  const auto require = [&](bool is_met, std::string_view expected) {
+    if (is_met) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("ManagedRange: {} bytes at address {}, expected {}", bytes, address, expected));
+  };
+  backend::VirtualMachineControl& machine = control("ManagedRange");
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  require(address != nullptr && bytes > 0 && place + bytes > place, "memory of the program");
+  auto* const begin = static_cast<std::byte*>(address);
+  require(machine.add_managed(begin, bytes),
+          "memory that overlaps with none of the devices, nor with part of another range");
+  address_ = begin;
+  machine_ = Runtime::get().generation();
+}
+
+ManagedRange::~ManagedRange() {
+  Runtime* const runtime = Runtime::get_if_initialized();
+  if (address_ == nullptr || runtime == nullptr || runtime->generation() != machine_) return;
+  runtime->virtual_machine()->remove_managed(address_);
 }
 
 void launch(const Stream& stream, std::string_view name, std::span<const Access> accesses,

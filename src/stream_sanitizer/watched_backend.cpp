@@ -47,6 +47,7 @@ backend::HostBackend WatchedBackend::watch_machine(backend::HostBackend machine)
 std::string WatchedBackend::memory_in_words(std::uintptr_t address) noexcept {
   try {
     const backend::PointerInfo info = inner_->pointer_info(reinterpret_cast<const void*>(address));
+    if (info.is_managed) return "managed memory";
     if (info.kind == backend::MemoryKind::device) return fmt::format("memory of device:{}", info.device);
     if (info.kind == backend::MemoryKind::pinned) return "pinned memory";
   } catch (const std::exception&) {
@@ -285,6 +286,11 @@ void WatchedBackend::memory_taken(const void* address, std::size_t bytes) noexce
 
 void WatchedBackend::memory_given_back(const void* address, std::size_t bytes) noexcept {
   follow([&] { watcher_.memory_given_back(bytes_at(address, bytes)); });
+}
+
+void WatchedControl::remove_managed(const std::byte* address) {
+  backend_.forget_memory_at(address);
+  inner_.remove_managed(address);
 }
 
 void WatchedControl::launch(backend::StreamRef stream, std::string_view name,

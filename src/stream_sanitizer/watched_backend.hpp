@@ -241,6 +241,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   void end_meeting(const std::shared_ptr<void>& meeting,
                    std::span<const backend::MeetingOrder> orders) override;
 
+  /// Forgets what used the block or range at an address, which is about to go.
+  void forget_memory_at(const void* address) noexcept;
+
  private:
   struct HostCall;
 
@@ -254,7 +257,6 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   /// Returns the backend's code calls. Throws Error(unsupported) if it has none.
   [[nodiscard]] backend::CodeCalls& code();
   [[nodiscard]] backend::NormCalls& norms();
-  void forget_memory_at(const void* address) noexcept;
   // These keep the size of pinned memory, which backends need not know.
   void remember_pinned(const void* address, std::size_t bytes);
   void forget_pinned(const void* address) noexcept;
@@ -323,6 +325,10 @@ class WatchedControl final : public backend::VirtualMachineControl {
   }
   void set_blocking_launches(bool block) override { inner_.set_blocking_launches(block); }
   void close_to_peers(const void* address) override { inner_.close_to_peers(address); }
+  [[nodiscard]] bool add_managed(std::byte* address, std::size_t bytes) override {
+    return inner_.add_managed(address, bytes);
+  }
+  void remove_managed(const std::byte* address) override;
   void launch(backend::StreamRef stream, std::string_view name,
               std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;

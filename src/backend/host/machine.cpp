@@ -179,9 +179,10 @@ PointerInfo Machine::pointer_info(const void* address) {
             .base = block->base + piece.offset,
             .bytes = piece.bytes};
   }
-  return {.kind = pinned ? MemoryKind::pinned : MemoryKind::device,
+  return {.kind = pinned && !block->is_managed ? MemoryKind::pinned : MemoryKind::device,
           .device = block->owner,
           .base = block->base,
+          .is_managed = block->is_managed,
           .bytes = block->bytes};
 }
 

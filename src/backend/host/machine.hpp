@@ -167,6 +167,10 @@ class Machine final : public Backend, public CodeCalls, public NormCalls, public
   }
   void set_blocking_launches(bool block) override { kernels_block_.store(block); }
   void close_to_peers(const void* address) override;
+  [[nodiscard]] bool add_managed(std::byte* address, std::size_t bytes) override {
+    return addresses_.add_managed(address, bytes);
+  }
+  void remove_managed(const std::byte* address) override { addresses_.remove_managed(address); }
   void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;
 

@@ -4,6 +4,7 @@
 #include "backend/handles.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,6 +30,11 @@ class VirtualMachineControl {
   /// adopted (`MemoryCalls::adopt_pieces`): as memory is that a program maps for one device alone, or a block
   /// of a pool of the driver.
   virtual void close_to_peers(const void* address) = 0;
+  /// Makes memory of the program managed memory, of which every device and the host are owners, until
+  /// `remove_managed` takes this call back. Returns false if it overlaps with other memory of the machine,
+  /// but for exactly the same managed memory.
+  [[nodiscard]] virtual bool add_managed(std::byte* address, std::size_t bytes) = 0;
+  virtual void remove_managed(const std::byte* address) = 0;
   virtual void launch(StreamRef stream, std::string_view name,
                       std::span<const virtual_devices::Access> accesses,
                       std::function<void(std::span<void* const>)> kernel) = 0;

@@ -156,9 +156,17 @@ TEST_F(VirtualDevices, StayAsTheyWereIfTheNewDescriptionIsWrong) {
 }
 
 TEST_F(VirtualDevices, OutliveEventsOfTheirPredecessors) {
-  Event event;
+  Event event(EventOptions{.enable_timing = true});
   event.record(Stream(0));
   boot("island", 4);
+  EXPECT_TRUE(event.query()) << "nothing of theirs runs any more";
+  event.synchronize();
+  event.wait(Stream(1));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(event.elapsed_time(event)); }, ErrorCode::invalid_argument,
+                      {"the start event belongs to devices that have been replaced"}));
+  event.record(Stream(1));
+  event.synchronize();
+  EXPECT_EQ(event.device(), 1);
   event = Event();
   EXPECT_FALSE(event.is_created());
 }

@@ -89,16 +89,40 @@ void* AddressSpace::allocate_pinned(std::size_t bytes) {
 bool AddressSpace::register_pinned(std::byte* address, std::size_t bytes) {
   {
     const std::shared_lock lock(mutex_);
-    const auto next = blocks_.lower_bound(address + bytes);
-    if (next != blocks_.begin()) {
-      const Allocation& before = *std::prev(next)->second.allocation;
-      if (before.base + before.bytes > address) return false;
-    }
+    const Block* const before = last_before(address + bytes);
+    if (before != nullptr && before->allocation->end() > address) return false;
   }
   const auto made = make_allocation(address, bytes, Allocation::pinned);
   made->memory = address;
   insert({made, {}});
   return true;
+}
+
+bool AddressSpace::add_managed(std::byte* address, std::size_t bytes) {
+  const auto made = make_allocation(address, bytes, Allocation::pinned);
+  made->memory = address;
+  made->is_managed = true;
+  const std::lock_guard lock(mutex_);
+  const Block* const before = last_before(address + bytes);
+  if (before == nullptr || before->allocation->end() <= address) {
+    blocks_.emplace(address, Block{made, {}});
+    return true;
+  }
+  const Allocation& known = *before->allocation;
+  if (!known.is_managed || known.base != address || known.bytes != bytes) return false;
+  ++blocks_.at(address).users;
+  return true;
+}
+
+void AddressSpace::remove_managed(const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address);
+  if (--found->second.users == 0) blocks_.erase(found);
+}
+
+const AddressSpace::Block* AddressSpace::last_before(const std::byte* end) const {
+  const auto next = blocks_.lower_bound(end);
+  return next == blocks_.begin() ? nullptr : &std::prev(next)->second;
 }
 
 bool AddressSpace::free(int owner, const void* address) {

@@ -111,6 +111,7 @@ struct Allocation {
   Mapping storage;              ///< owns the bytes; empty for registered memory, which another owner has
   std::byte* memory = nullptr;  ///< the address of the bytes; for pinned memory this is `base`
   int opener = nobody;          ///< for another process's memory, the device whose work may use it
+  bool is_managed = false;      ///< a program's own memory, which counts as that of every device
   mutable Sharing sharing;      ///< of device memory
   /// Access of other devices to that memory does not extend to this.
   mutable std::atomic<bool> is_closed_to_peers{false};
@@ -122,8 +123,9 @@ struct Allocation {
     return pages == nullptr || pages->contain(static_cast<std::size_t>(address - base), count);
   }
 
+  [[nodiscard]] const std::byte* end() const noexcept { return base + bytes; }
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
-    return address >= base && address < base + bytes;
+    return address >= base && address < end();
   }
   /// Returns true if a device that has access to the owner's memory has access to this.
   [[nodiscard]] bool is_open_to(int peer) const noexcept {
@@ -176,6 +178,11 @@ class AddressSpace {
   [[nodiscard]] void* allocate_pinned(std::size_t bytes);
   /// Registers foreign pages as pinned memory. Returns false if they overlap with a known block.
   [[nodiscard]] bool register_pinned(std::byte* address, std::size_t bytes);
+  /// Adds memory of the program that every device may use; it may be exactly what has been added before.
+  /// Returns false if it overlaps with other blocks.
+  [[nodiscard]] bool add_managed(std::byte* address, std::size_t bytes);
+  /// Takes one call of `add_managed` back.
+  void remove_managed(const std::byte* address);
   /// Frees a block. Returns false if `address` is not the start of a block of `owner` (a device, or
   /// `Allocation::pinned`).
   [[nodiscard]] bool free(int owner, const void* address);
@@ -226,12 +233,15 @@ class AddressSpace {
  private:
   struct Block {
     std::shared_ptr<const Allocation> allocation;
-    Mapping reservation;  ///< the public address range; empty for pinned memory
+    Mapping reservation;    ///< the public address range; empty for pinned and managed memory
+    std::size_t users = 1;  ///< of managed memory: calls of `add_managed` that need it
   };
 
   /// Maps pages, and gives back freed addresses as long as the system has no room.
   [[nodiscard]] Mapping map(std::size_t bytes, Mapping::Protection protection) noexcept;
   void* insert(Block block);
+  /// Returns the last block that begins before `end`, nullptr if there is none. The mutex must be held.
+  [[nodiscard]] const Block* last_before(const std::byte* end) const;
   /// Returns the block that starts at `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;
   /// Removes and returns the block that starts at `address`, if `is_meant` accepts its allocation.

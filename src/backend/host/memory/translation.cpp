@@ -75,6 +75,8 @@ const Allocation* Translation::locate(const std::byte* address, std::size_t byte
                                                        freed ? "device memory that has been freed or closed"
                                                              : "neither device memory nor pinned memory"));
   }
+  // A copy of pageable memory may begin there.
+  if (block->is_managed && mover_ == Mover::copy_engine) return nullptr;
   const auto offset = static_cast<std::size_t>(address - block->base);
   if (bytes > block->bytes - offset) {
     throw Error(ErrorCode::device_failure,
