@@ -410,6 +410,11 @@ Operand borrow_tensor(nb::handle object, const char* name, Order order) {
   return operand;
 }
 
+nb::object share_in_memory(nb::handle object) {
+  if (PyCapsule_CheckExact(object.ptr()) != 0 || is_tensor_of_tutti(object)) return nb::borrow(object);
+  return capsule_of(object, library_of(object), "tensor", Order::of_tutti);
+}
+
 Tensor own_tensor(nb::handle object, const char* name) {
   if (is_tensor_of_tutti(object)) return nb::cast<const Tensor&>(object);
   const Library& library = library_of(object);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tutti/managed_range.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include <nanobind/nanobind.h>
@@ -59,6 +61,8 @@ struct Operand {
   /// Its library has no streams, in whose order it would reuse the memory of a device: `object` and `tensor`
   /// must live until work that uses them is over, not only as long as the call.
   bool is_unordered = false;
+  /// Keeps memory of the host usable by virtual devices, `tensor` being on one; nullptr for other memory.
+  std::shared_ptr<virtual_devices::ManagedRange> range{};
 };
 
 /// Views the memory of `object`: a `tutti.Tensor`, a tensor of torch, or any object with `__dlpack__`. Throws
@@ -66,6 +70,9 @@ struct Operand {
 Operand borrow_tensor(nb::handle object, const char* name, Order order = Order::of_tutti);
 /// Takes a share in the memory of `object`, for as long as the tensor lives.
 Tensor own_tensor(nb::handle object, const char* name);
+/// Returns an object that keeps the memory of `object`, which is of an operand on the host, whatever becomes
+/// of that: torch's tensors may be given other memory.
+nb::object share_in_memory(nb::handle object);
 /// Returns a capsule, as `__dlpack__` of tutti's tensors does.
 nb::object to_capsule(const Tensor& tensor, bool versioned, const Stream* consumer);
 

@@ -54,6 +54,7 @@ Operands::Operands(std::vector<Device> members) : members_(std::move(members)) {
 }
 Operands::~Operands() {
   keep_unordered(held_);
+  keep_in_place(held_);
 }
 
 Device Operands::member(std::size_t index) const {
@@ -77,11 +78,15 @@ Tensor Operands::staged(const Operand& host, Device device, Use use) {
 Tensor Operands::tensor(nb::handle given, std::size_t index, Use use, const char* name) {
   if (!given.is_valid() || given.is_none()) return {};
   if (!std::exchange(has_kind_, true)) kind_ = Kind::of(given);
-  held_.push_back(borrow_tensor(given, name, Order::of_library));
-  const Tensor& tensor = held_.back().tensor;
+  Operand& operand = held_.emplace_back(borrow_tensor(given, name, Order::of_library));
   const Device device = member(index);
-  const bool is_elsewhere = tensor.defined() && tensor.device().is_host() && !device.is_host();
-  return is_elsewhere ? staged(held_.back(), device, use) : tensor;
+  const bool is_elsewhere =
+      operand.tensor.defined() && operand.tensor.device().is_host() && !device.is_host();
+  are_on_host_ = are_on_host_ || is_elsewhere;
+  if (!is_elsewhere) return operand.tensor;
+  // Between members, no stream would order what uses memory in place with copies of the same memory.
+  const bool may_stay = members_.size() == 1 && !is_captured(current_stream(device));
+  return may_stay && use_in_place(operand, device) ? operand.tensor : staged(operand, device, use);
 }
 
 std::vector<Tensor> Operands::tensors(const TensorsArgument& given, Use use, const char* name) {
@@ -113,6 +118,15 @@ std::vector<std::vector<Tensor>> Operands::lists(const TensorsArgument& given, U
 }
 
 void Operands::make_current(const StreamsArgument& streams) {
+  choose_streams(streams);
+  if (is_in_place()) Work::current()->add(members_.front());
+}
+
+bool Operands::is_in_place() const {
+  return std::ranges::any_of(held_, [](const Operand& operand) { return operand.range != nullptr; });
+}
+
+void Operands::choose_streams(const StreamsArgument& streams) {
   if (streams.object.is_none() && kind_.is_own()) return;
   const std::vector<nb::object> given = streams.each();
   if (!given.empty() && given.size() != members_.size()) {
@@ -128,7 +142,13 @@ void Operands::make_current(const StreamsArgument& streams) {
       stream = StreamArgument{given[i]}.get(members_[i]);
     }
     if (!stream) continue;
-    if (!staged_.empty()) stream->wait_stream(current_stream(members_[i]));  // copies of operands are there
+    if (is_in_place() && is_captured(*stream)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "streams[" + std::to_string(i) +
+                      "] is being captured, expected it to be current, as operands are in host memory");
+    }
+    // Host memory is copied, and was used before, on the stream that is current so far.
+    if (are_on_host_) stream->wait_stream(current_stream(members_[i]));
     current_.add(*stream);
   }
 }
@@ -143,7 +163,7 @@ void Operands::finish() {
 
 nb::object Operands::result(const Tensor& tensor) {
   if (!tensor.defined()) return nb::none();
-  if (kind_.is_own() || staged_.empty()) return kind_.wrap(tensor);
+  if (kind_.is_own() || !are_on_host_) return kind_.wrap(tensor);
   wait_for_stream_of(tensor);
   Tensor host;
   {

@@ -36,9 +36,9 @@ class CurrentStreams {
 /// libraries have no streams. Needs the GIL.
 void keep_unordered(const std::vector<Operand>& operands, std::vector<Stream> more_streams = {}) noexcept;
 
-/// Operands of one call. Host memory, which calls of a communicator do not take, is copied to the member's
-/// device before, and results are copied back: virtual devices have memory of their own, which the host
-/// cannot reach.
+/// Operands of one call. Host memory, which calls of a communicator do not take, is used in place by virtual
+/// devices in a call that does not wait (`use_in_place`). Otherwise it is copied to the member's device
+/// before, and results are copied back.
 class Operands {
  public:
   /// `members` are the devices that operands belong to, one by one; empty: operands stay where they are.
@@ -76,6 +76,8 @@ class Operands {
     bool is_written;
   };
 
+  void choose_streams(const StreamsArgument& streams);
+  [[nodiscard]] bool is_in_place() const;
   Tensor staged(const Operand& host, Device device, Use use);
   [[nodiscard]] Device member(std::size_t index) const;
 
@@ -86,6 +88,7 @@ class Operands {
   Kind kind_;
   bool has_kind_ = false;
   bool is_list_ = false;
+  bool are_on_host_ = false;  ///< an operand was in host memory
 };
 
 }  // namespace tutti::python

@@ -66,11 +66,6 @@ bool is_used(const Kept& kept) {
   return !std::ranges::all_of(kept.events, is_reached);
 }
 
-bool is_captured(const Stream& stream) {
-  const StreamGuard guard(stream);
-  return is_current_stream_capturing();
-}
-
 void bury_unused() {
   if (all_kept().empty()) return;
   std::vector<Kept> looked_at = std::exchange(all_kept(), {});  // dropping objects may come back here
@@ -88,6 +83,11 @@ std::shared_ptr<void> shared_object(nb::handle object) {
             graveyard().objects.push_back(static_cast<PyObject*>(last));
             graveyard().has_some = true;
           }};
+}
+
+bool is_captured(const Stream& stream) {
+  const StreamGuard guard(stream);
+  return is_current_stream_capturing();
 }
 
 void keep_while_used(std::shared_ptr<void> share, const std::vector<Stream>& streams) {

@@ -19,6 +19,7 @@ std::shared_ptr<void> shared_object(nb::handle object);
 /// call of `bury` drops it. Does not keep what a capture uses, which its graph uses at every launch. Needs
 /// the GIL.
 void keep_while_used(std::shared_ptr<void> share, const std::vector<Stream>& streams);
+[[nodiscard]] bool is_captured(const Stream& stream);
 /// Drops the objects whose last share is gone, and shares that are no longer used. Needs the GIL.
 void bury();
 

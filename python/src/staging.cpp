@@ -3,11 +3,15 @@
 
 #include "interrupts.hpp"
 #include "shared_object.hpp"
+#include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 #include "work.hpp"
 
 #include <cstring>
+#include <exception>
+#include <memory>
 #include <span>
+#include <vector>
 
 namespace tutti::python {
 namespace {
@@ -38,6 +42,38 @@ bool may_queue(const Operand& host) {
 }
 
 }  // namespace
+
+bool use_in_place(Operand& host, Device device) {
+  if (!may_queue(host) || host.tensor.is_read_only() || host.tensor.nbytes() == 0) return false;
+  try {
+    host.range = std::make_shared<virtual_devices::ManagedRange>(host.tensor.data(), host.tensor.nbytes());
+  } catch (const Error&) {
+    return false;
+  }
+  host.object = share_in_memory(host.object);
+  host.tensor = Tensor(TensorView(host.tensor.data(), host.tensor.layout(), device));
+  return true;
+}
+
+void keep_in_place(const std::vector<Operand>& operands) noexcept try {
+  struct Kept {
+    std::shared_ptr<void> memory;
+    std::shared_ptr<virtual_devices::ManagedRange> range;  // which ends first
+  };
+  const auto kept = std::make_shared<std::vector<Kept>>();
+  Device device;
+  for (const Operand& operand : operands) {
+    if (operand.range == nullptr) continue;
+    kept->push_back({shared_object(operand.object), operand.range});
+    device = operand.tensor.device();
+  }
+  if (kept->empty()) return;
+  virtual_devices::launch(current_stream(device), "let go of host memory", {},
+                          [kept](std::span<void* const>) { kept->clear(); });
+} catch (const std::exception&) {
+  // Nobody knows when work on them is over: they are kept for good.
+  new std::vector<Operand>(operands);
+}
 
 void copy_in(const Operand& host, const Tensor& device) {
   if (may_queue(host)) return queue_copy(device, host.tensor.data(), host.object, true);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tutti.Communicator` of one process with two members: every operation, in every form."""
 
+import contextlib
 import socket
 import types
 import unittest
@@ -154,6 +155,50 @@ class Operations(unittest.TestCase):
             self.communicator.all_reduce(host, out=host, streams=[tutti.Stream(0), tutti.Stream(1)])
         work.wait()
         self.assertEqual(lists(host), [[3] * 1000] * 2)
+
+    def test_a_work_uses_host_memory_in_place(self):
+        single, work = tutti.Communicator.local([0]), tutti.Work()
+        host = arrays.Array([1.0] * 100_000)
+        tutti.synchronize(0)
+        tutti.reset_peak_memory_stats(0)
+        before = tutti.memory_allocated(0)
+        for _ in range(4):
+            out = arrays.Array([0.0] * 100_000)
+            with work:
+                for _ in range(4):
+                    single.all_reduce(host, out=out)
+                    work.wait()  # for what was called before
+            work.wait()
+            self.assertEqual(out.tolist(), [1.0] * 100_000)
+            with tutti.Work():
+                single.all_reduce(host, out=arrays.Array([0.0] * 100_000))  # which nobody waits for
+        self.assertEqual(tutti.max_memory_allocated(0), before)
+
+    def test_operands_in_host_memory_may_overlap(self):
+        single = tutti.Communicator.local([0])
+        for scope in (contextlib.nullcontext, tutti.Work):
+            whole = arrays.Array([float(i) for i in range(8)])
+            source, target = (arrays.Array(whole.tensor.narrow(0, start, 4)) for start in (0, 2))
+            with scope() as work:
+                single.broadcast(source, 0, out=target)
+            if work is not None:
+                work.wait()
+            self.assertEqual(whole.tolist(), [0, 1, 0, 1, 2, 3, 6, 7])
+
+    def test_host_memory_on_streams_that_are_captured(self):
+        single = tutti.Communicator.local([0])
+        host, out = arrays.Array([1.0]), arrays.Array([0.0])
+
+        def capture():
+            with tutti.Work():
+                single.all_reduce(host, out=out)
+
+        graph = single.persistent(capture)
+        for value in (2.0, 3.0):
+            host.tensor.copy_(tutti.tensor([value]))
+            graph.launch()
+            tutti.synchronize(0)
+            self.assertEqual(out.tolist(), [value])
 
     def test_streams_leave_the_current_device(self):
         tensors = full([[1], [2]])

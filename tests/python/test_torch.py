@@ -130,6 +130,38 @@ def messages_to_the_next(rank, n):
     require(received.unique().tolist() == [(rank - 1) % n], "isend and irecv")
 
 
+def use_in_place(rank, n):
+    """CPU tensors are used where they are, whatever is under way on them."""
+    size = 1 << 20
+    device = dist.get_rank()
+
+    def broadcast(tensor, **options):
+        return dist.broadcast(tensor, 0, **options)
+
+    tutti.reset_peak_memory_stats(device)
+    before = tutti.memory_allocated(device)
+    tensor = torch.full((size,), float(rank))
+    broadcast(tensor)
+    require(tensor.unique().tolist() == [0], "a large broadcast")
+    if n == 2 and rank == 1:  # of more ranks, each hands a part on
+        taken = tutti.max_memory_allocated(device) - before
+        require(taken == 0, f"a copy of {taken} bytes is made")
+    whole = torch.full((3 * size,), float(rank))
+    parts = [whole[:size], whole[size // 2 : 2 * size], whole[size // 4 : size // 2], whole[:size], whole[1:]]
+    for work in [broadcast(part, async_op=True) for part in parts]:
+        work.wait()
+    require(whole.unique().tolist() == [0], "broadcasts of parts that overlap")
+    kept = [torch.full((size,), float(rank + i)) for i in range(8)]
+    for tensor in kept:
+        broadcast(tensor, async_op=True)  # which nobody waits for
+        tensor.data = torch.empty(0)  # does not take the memory from under it
+    dist.barrier()
+    for _ in range(4):
+        work = dist.all_reduce(whole, async_op=True)
+        require(work.get_future().wait()[0] is whole, "a future")
+    require(whole.unique().tolist() == [0], "sums in place")
+
+
 def failing_batch(rank, n):
     """A call that fails in a batch ends it: its messages do not move, and later ones do."""
     try:
@@ -152,6 +184,7 @@ def failing_batch(rank, n):
 
 @in_group
 def every_call(rank, n):
+    use_in_place(rank, n)
     for part in (collectives, forms, messages_to_the_next, failing_batch):
         part(rank, n)
     return True
