@@ -12,6 +12,11 @@ else()
 endif()
 mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
 
+set(TUTTI_TEST_THREADS_ALONE OFF)
+if(CMAKE_CXX_FLAGS MATCHES -fsanitize=thread)
+  set(TUTTI_TEST_THREADS_ALONE ON)
+endif()
+
 # What is tested is the library: most tests' own code need not be fast, and takes long to optimise, above all if it is
 # instrumented; nor is its own behaviour of interest.
 set(tutti_test_compile_options "")
@@ -78,6 +83,8 @@ endfunction()
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
+#            [THREADS]                 what it tests is used by several threads at a time: the thread sanitizer, which
+#                                      takes long, has it too
 #            [WAITS]                   it waits more than it computes: for timeouts, for ranks that are stopped
 #            [SHARDS <number>]         so many cuda runs, each with its share of the tests: for those that mostly wait
 #                                      for processes to start CUDA; default: 1
@@ -94,7 +101,7 @@ function(tutti_test name)
   cmake_parse_arguments(
     PARSE_ARGV 1
     arg
-    "OPTIMIZED;WAITS"
+    "OPTIMIZED;THREADS;WAITS"
     "SHARDS;TIMEOUT"
     "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES"
   )
@@ -103,6 +110,9 @@ function(tutti_test name)
   endif()
 
   add_executable(test_${name} ${arg_SOURCES})
+  if(TUTTI_TEST_THREADS_ALONE AND NOT arg_THREADS)
+    set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   target_link_libraries(
     test_${name}
     PRIVATE
@@ -174,11 +184,12 @@ function(tutti_test name)
   endforeach()
 endfunction()
 
-# One ctest entry: the test program <target> on one backend. Registers nothing where the build lacks the backend or
-# the transport.
+# One ctest entry: the test program <target> on one backend. Registers nothing where the program is not built, or the build
+# lacks the backend or the transport.
 function(tutti_test_run test_name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "TARGET;BACKEND;TRANSPORT;TIMEOUT" "LABELS;ENVIRONMENT;ARGUMENTS")
-  if(arg_BACKEND STREQUAL cuda AND NOT TUTTI_HAS_CUDA)
+  get_target_property(is_left_out ${arg_TARGET} EXCLUDE_FROM_ALL)
+  if(is_left_out OR (arg_BACKEND STREQUAL cuda AND NOT TUTTI_HAS_CUDA))
     return()
   endif()
   if(arg_TRANSPORT STREQUAL nccl AND NOT (arg_BACKEND STREQUAL cuda AND TUTTI_HAS_NCCL))

@@ -22,8 +22,8 @@ std::ostream& operator<<(std::ostream& stream, const Rule& rule);
 /// Returns all rules. They hold for any number of ranks and members, on any devices.
 [[nodiscard]] const std::vector<Rule>& contract();
 
-/// Returns all rules but those that try every operation of every element type. These take minutes under
-/// sanitizers, which run them with one shape of ranks, and the others with all shapes.
+/// Returns all rules but those that try every operation of every element type, which take minutes under
+/// sanitizers.
 [[nodiscard]] std::vector<Rule> contract_of_few_operations();
 
 /// Returns a few of them, which between them make calls of every kind: for ranks that are started in a
