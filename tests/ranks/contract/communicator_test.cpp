@@ -138,65 +138,48 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
          std::to_string(shape.members_per_rank) + "_" + std::string(name_of(transport));
 }
 
-// Sanitizers take up to ten times as long, and have seen everything in few shapes.
+// Sanitizers take up to ten times as long, and have seen everything in few shapes: each has its rules, as
+// have further shapes and one process.
 #if defined(__SANITIZE_THREAD__)
 const auto shapes = testing::Values(Shape{3, 2});
 const auto staged_shapes = testing::Values(Shape{2, 1});
 const auto spreads = testing::Values(Hosts{4, 2, true});
+const auto rules = test::ranks::short_contract();
+const auto& rules_for_hosts = rules;
+const auto& rules_for_more_shapes = rules;
 #elif defined(__SANITIZE_ADDRESS__)
 const auto shapes = testing::Values(Shape{3, 2});
 const auto small_shapes = testing::Values(Shape{1, 1}, Shape{2, 1});
 const auto staged_shapes = testing::Values(Shape{2, 2});
 const auto spreads = testing::Values(Hosts{4, 3, false});
+const auto& rules = test::ranks::contract();
+const auto rules_for_hosts = test::ranks::contract_of_few_operations();
+const auto rules_for_more_shapes = test::ranks::short_contract();
 #else
 const auto shapes =
     testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{3, 1}, Shape{4, 1}, Shape{2, 2}, Shape{3, 2});
 const auto staged_shapes = testing::Values(Shape{1, 1}, Shape{3, 1}, Shape{2, 2});
 const auto spreads =
     testing::Values(Hosts{2, 2, true}, Hosts{4, 2, true}, Hosts{4, 2, false}, Hosts{4, 3, false});
+const auto& rules = test::ranks::contract();
+const auto& rules_for_hosts = rules;
+const auto& rules_for_more_shapes = rules;
 #endif
-
-/// Returns the rules for `shapes`.
-std::vector<test::ranks::Rule> rules() {
-#if defined(__SANITIZE_THREAD__)
-  return test::ranks::short_contract();
-#else
-  return test::ranks::contract();
-#endif
-}
-
-/// Returns the rules for several hosts.
-std::vector<test::ranks::Rule> rules_for_hosts() {
-#if defined(__SANITIZE_ADDRESS__)
-  return test::ranks::contract_of_few_operations();
-#else
-  return rules();
-#endif
-}
-
-/// Returns the rules for further shapes and transports, and for one process.
-std::vector<test::ranks::Rule> rules_for_more_shapes() {
-#if defined(__SANITIZE_ADDRESS__)
-  return test::ranks::short_contract();
-#else
-  return rules();
-#endif
-}
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorContract,
                          testing::Combine(shapes, testing::Values(TransportKind::automatic),
-                                          testing::ValuesIn(rules())),
+                                          testing::ValuesIn(rules)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(RanksStaged, CommunicatorContract,
                          testing::Combine(staged_shapes, testing::Values(TransportKind::staged),
-                                          testing::ValuesIn(rules_for_more_shapes())),
+                                          testing::ValuesIn(rules_for_more_shapes)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts, testing::Combine(spreads, testing::ValuesIn(rules_for_hosts())),
+INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts, testing::Combine(spreads, testing::ValuesIn(rules_for_hosts)),
                          name_of_spread);
 #if defined(__SANITIZE_ADDRESS__)
 INSTANTIATE_TEST_SUITE_P(SmallRanks, CommunicatorContract,
                          testing::Combine(small_shapes, testing::Values(TransportKind::automatic),
-                                          testing::ValuesIn(rules_for_more_shapes())),
+                                          testing::ValuesIn(rules_for_more_shapes)),
                          name_of);
 #endif
 
@@ -243,7 +226,7 @@ TEST(Communicator, OfOneProcessNeedsNoExchange) {
     Communicator communicator(options);
     EXPECT_EQ(communicator.rank_count(), 1);
     EXPECT_EQ(communicator.member_count(), static_cast<int>(options.devices.size()));
-    for (const test::ranks::Rule& rule : rules_for_more_shapes()) {
+    for (const test::ranks::Rule& rule : rules_for_more_shapes) {
       SCOPED_TRACE(rule.name);
       rule.check(communicator);
     }
