@@ -83,8 +83,8 @@ endfunction()
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
-#            [THREADS]                 what it tests is used by several threads at a time: the thread sanitizer, which
-#                                      takes long, has it too
+#            [THREADS]                 what it tests is used by several threads at a time: the thread sanitizer has it
+#                                      too, unless it would then wait for minutes
 #            [WAITS]                   it waits more than it computes: for timeouts, for ranks that are stopped
 #            [SHARDS <number>]         so many cuda runs, each with its share of the tests: for those that mostly wait
 #                                      for processes to start CUDA; default: 1

@@ -3,8 +3,8 @@
 
     torch.distributed.init_process_group("tutti")
 
-torch 2.14 and later find it by themselves; before, import this module first. Virtual devices use CPU tensors, where they
-are if they can: that is for tests with real numbers and without GPUs. A call waits for late ranks as long as the group's
+torch 2.14 and later find it by themselves; before, import this module first. Virtual devices use CPU tensors, in place
+where possible: that is for tests with real numbers and without GPUs. A call waits for late ranks as long as the group's
 timeout; errors name the rank that is late or lost. Sums have the same bits in every run, and for any number of ranks those
 of adding in ascending order of ranks. Messages between the same two ranks match in order; tags are not looked at.
 """
