@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tutti::python {
@@ -45,12 +46,13 @@ bool may_queue(const Operand& host) {
 
 bool use_in_place(Operand& host, Device device) {
   if (!may_queue(host) || host.tensor.is_read_only() || host.tensor.nbytes() == 0) return false;
+  nb::object share = share_in_memory(host.object);
   try {
     host.range = std::make_shared<virtual_devices::ManagedRange>(host.tensor.data(), host.tensor.nbytes());
   } catch (const Error&) {
     return false;
   }
-  host.object = share_in_memory(host.object);
+  host.object = std::move(share);
   host.tensor = Tensor(TensorView(host.tensor.data(), host.tensor.layout(), device));
   return true;
 }
