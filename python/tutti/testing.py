@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a function as several ranks, on virtual devices, with an order drawn from a seed, slow links and lost ranks.
+"""Runs a function as several ranks: on virtual devices, with an order drawn from a seed and slow links, or on GPUs; ranks
+may be lost.
 
     def train(rank, ranks):
         communicator = tutti.testing.communicator()
@@ -140,8 +141,10 @@ def step() -> int:
     return now
 
 
-def _start_devices(devices, topology, memory_bytes, seed, slow):
-    os.environ["TUTTI_BACKEND"] = "host"
+def _start_devices(backend, devices, topology, memory_bytes, seed, slow):
+    os.environ["TUTTI_BACKEND"] = backend
+    if backend == "cuda":
+        return
     tutti.virtual_devices.start(devices, topology, memory_bytes)
     if seed is not None:
         tutti.virtual_devices.set_interleaving_seed(seed)
@@ -230,15 +233,23 @@ def run(
     stop=None,
     check=None,
     timeout=120.0,
+    backend="host",
 ):
     """Calls `function(rank, ranks, *arguments)` in `ranks` processes with virtual devices; returns an Outcome for each.
 
     `seed` draws the order in which each rank's streams run. `slow` maps ranks to microseconds that each of their kernels
     and copies takes longer. `kill` and `stop` map ranks to the step (`step()` counts them) at which the process is killed,
     or stopped as by a debugger. `patience` bounds waits for late and stopped ranks, `timeout` the whole, in seconds. Unless
-    `check` is False, or faults are given, raises RankFailed if a rank fails.
+    `check` is False, or faults are given, raises RankFailed if a rank fails. With `backend="cuda"`, the ranks use the
+    machine's GPUs, and share them if there are fewer; virtual devices' options then say nothing, and `seed` and `slow` are
+    refused.
     """
     slow, kill, stop = slow or {}, kill or {}, stop or {}
+    if backend not in ("host", "cuda"):
+        raise tutti.InvalidArgumentError(f"backend is {backend!r}, expected 'host' or 'cuda'", "invalid_argument")
+    if backend == "cuda" and (seed is not None or slow):
+        given = f"seed is {seed}" if seed is not None else f"slow is {slow}"
+        raise tutti.InvalidArgumentError(f"{given}, expected none with backend 'cuda'", "invalid_argument")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         processes, pipes = [], []
@@ -246,7 +257,7 @@ def run(
             for number in range(ranks):
                 rank = _Rank(number, ranks, folder, patience, kill.get(number), stop.get(number))
                 own_seed = None if seed is None else seed * 1000 + number
-                machine = (devices, topology, memory_bytes, own_seed, slow.get(number))
+                machine = (backend, devices, topology, memory_bytes, own_seed, slow.get(number))
                 ours, theirs = context.Pipe(duplex=False)
                 pipes.append(ours)
                 process = context.Process(target=_main, args=(theirs, rank, machine, function, arguments))

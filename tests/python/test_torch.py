@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "tutti" of torch.distributed on CPU tensors: every call, and training with the bits of one process."""
+"""The backend "tutti" of torch.distributed on CPU tensors: every call, and training with the bits of one process.
+
+test_gpus.py has its ranks do the same on GPUs.
+"""
 
 import functools
 import inspect
@@ -22,13 +25,22 @@ RANKS = int(os.environ.get("TUTTI_TEST_RANKS", 2))
 SEEDS = int(os.environ.get("TUTTI_TEST_SEEDS", 2))
 
 
+def join_group(rank):
+    """Makes torch's default process group, and tensors on this rank's GPU unless devices are virtual."""
+    torch.set_num_threads(1)
+    if tutti.backend() == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        torch.set_default_device(device)
+    tutti.testing.init_process_group()
+
+
 def in_group(function):
     """Runs the function of a rank within torch's default process group."""
 
     @functools.wraps(function)
     def run(rank, ranks, *arguments):
-        torch.set_num_threads(1)
-        tutti.testing.init_process_group()
+        join_group(rank)
         try:
             return function(rank, ranks, *arguments)
         finally:
@@ -165,7 +177,7 @@ def use_in_place(rank, n):
 def failing_batch(rank, n):
     """A call that fails in a batch ends it: its messages do not move, and later ones do."""
     try:
-        with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu"), async_ops=True):
+        with dist.distributed_c10d._coalescing_manager(device=torch.get_default_device(), async_ops=True):
             abandoned = dist.isend(torch.full((2,), 9.0), (rank + 1) % n)
             dist.isend(torch.eye(2).to_sparse(), (rank + 1) % n)
     except RuntimeError as error:
@@ -205,7 +217,7 @@ def loss_of(model, batch, rank):
 
 
 def bits_of(parameters):
-    return [parameter.detach().numpy().tobytes().hex() for parameter in parameters]
+    return [parameter.detach().cpu().numpy().tobytes().hex() for parameter in parameters]
 
 
 def train_in_one_process(ranks):
@@ -255,7 +267,7 @@ def train_fsdp(rank, ranks):
     from torch.distributed.fsdp import fully_shard
 
     model = new_model()
-    fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+    fully_shard(model, mesh=init_device_mesh(torch.get_default_device().type, (ranks,)))
     losses = train_steps(model, rank, ranks)
     return losses, bits_of(parameter.full_tensor() for parameter in model.parameters())
 
@@ -264,7 +276,7 @@ def use_dtensor(rank, ranks):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh = init_device_mesh(torch.get_default_device().type, (ranks,))
     torch.manual_seed(2)
     whole = torch.randint(-8, 8, (4 * ranks, 4 * ranks)).float()  # whose products are exact
     rows, columns = distribute_tensor(whole, mesh, [Shard(0)]), distribute_tensor(whole, mesh, [Shard(1)])
@@ -281,12 +293,12 @@ def train(rank, ranks):
 
 def train_until_lost(rank, ranks):
     """Trains until a rank is lost, and then with the ranks that are left; returns the error and the final parameters."""
-    torch.set_num_threads(1)
     os.environ.pop("LOCAL_RANK", None)  # then a new group's device would be the rank's number
-    tutti.testing.init_process_group()
+    join_group(rank)
     model, error = nn.parallel.DistributedDataParallel(new_model()), "none"
     try:
         train_steps(model, rank, ranks)
+        dist.barrier()  # GPUs may have been given work that comes to nothing
     except Exception as lost:
         error = str(lost)
         device = tutti.distributed._default_backend()._device
