@@ -273,8 +273,8 @@ void delete_versioned(PyObject* capsule) {
   delete_capsule<Versioned>(capsule, versioned_name);
 }
 
-/// Returns whether tutti's current stream of a GPU is being captured; the default one cannot be.
-bool is_captured(const Stream& current) {
+/// Returns whether tutti's current stream of a device is being captured; the default one of a GPU cannot be.
+bool is_current_captured(const Stream& current) {
   if (current.native_handle() == nullptr) return false;
   if (current.device() == current_device()) return is_current_stream_capturing();
   const DeviceGuard guard(current.device());
@@ -397,7 +397,7 @@ std::optional<Stream> Kind::current_stream(Device device) const {
   if (!has_streams(*origin_)) return std::nullopt;
   void* const handle = current_handle(*origin_, device);
   const Stream own = tutti::current_stream(device);
-  if (handle == own.native_handle() || is_captured(own)) return std::nullopt;
+  if (handle == own.native_handle() || is_current_captured(own)) return std::nullopt;
   return ExternalStream(handle, device);
 }
 

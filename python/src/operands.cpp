@@ -84,8 +84,15 @@ Tensor Operands::tensor(nb::handle given, std::size_t index, Use use, const char
       operand.tensor.defined() && operand.tensor.device().is_host() && !device.is_host();
   are_on_host_ = are_on_host_ || is_elsewhere;
   if (!is_elsewhere) return operand.tensor;
+  const bool is_in_graph = is_captured(current_stream(device));
+  if (is_in_graph && backend_kind() == BackendKind::cuda) {
+    throw Error(ErrorCode::unsupported,
+                std::string(name) + " is in host memory, and the current stream of device " +
+                    std::to_string(device.index()) +
+                    " is being captured, expected memory of the device: a graph would not copy it anew");
+  }
   // Between members, no stream would order what uses memory in place with copies of the same memory.
-  const bool may_stay = members_.size() == 1 && !is_captured(current_stream(device));
+  const bool may_stay = members_.size() == 1 && !is_in_graph;
   return may_stay && use_in_place(operand, device) ? operand.tensor : staged(operand, device, use);
 }
 

@@ -113,6 +113,22 @@ TEST_F(ProcessExit, OnAThreadOfTheLibrarys) {
   });
 }
 
+TEST_F(ProcessExit, WithACommunicatorThatIsNeverDestroyed) {
+  EXPECT_EXIT(
+      {
+        alarm(hang_seconds);
+        // Runs after all handlers of the library and the driver, while threads go on.
+        std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+        static auto& communicator = *new Communicator({.devices = first_devices(1)});
+        static auto& tensor = *new Tensor(full({100}, 1, {.device = 0}));
+        static auto& call =
+            *new PersistentCollective(communicator.persistent([] { communicator.all_reduce({tensor}, {tensor}); }));
+        call.launch(current_stream(0));
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "^$");
+}
+
 /// What is destroyed at exit frees memory, which no signal handler should; programs do it all the same.
 bool may_exit_in_signal_handlers() {
 #if defined(__SANITIZE_THREAD__)

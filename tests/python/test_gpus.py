@@ -97,6 +97,15 @@ class Backend(unittest.TestCase):
                 self.assertEqual(outcome.value[1], survivors[0].value[1], f"step {step}")
 
 
+class Capture(unittest.TestCase):
+    def test_host_memory_is_refused(self):
+        host = torch.ones(4)
+        with tutti.Communicator.local([0]) as communicator:
+            with self.assertRaisesRegex(tutti.Error, "is in host memory, and the current stream of device 0"):
+                communicator.persistent(lambda: communicator.all_reduce(host, out=host))
+            self.assertEqual(communicator.all_reduce(host).tolist(), [1] * 4)
+
+
 class Comm(unittest.TestCase):
     def setUp(self):
         self.devices = list(range(torch.cuda.device_count()))

@@ -301,6 +301,7 @@ def train_until_lost(rank, ranks):
         dist.barrier()  # GPUs may have been given work that comes to nothing
     except Exception as lost:
         error = str(lost)
+    if error != "none":  # outside, as the exception keeps the model, and so its hooks on the parameters
         device = tutti.distributed._default_backend()._device
         tutti.distributed.shrink()
         require(tutti.distributed._default_backend()._device == device, "a rank keeps its device")

@@ -5,11 +5,28 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 
 #include <fmt/format.h>
 
 namespace tutti::transport::team {
+namespace {
+
+std::atomic<bool> is_process_ending{false};
+
+/// Notes from then on that the process ends, before the driver is gone, which has been in use by now.
+void watch_for_the_processs_end() {
+  static const int status = std::atexit([] { is_process_ending.store(true); });
+  static_cast<void>(status);
+}
+
+}  // namespace
+
+Abort::Abort(const Membership& membership, backend::AbortWord& word, LocalNews& news)
+    : membership_(membership), word_(word), news_(news) {
+  watch_for_the_processs_end();
+}
 
 bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
   const bool is_first =
@@ -19,6 +36,7 @@ bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
 }
 
 void Abort::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
+  if (is_process_ending.load()) return;
   std::array<char, sizeof(backend::AbortReason::bytes)> text{};
   const auto end =
       fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(), cannot, escaped.what);
