@@ -111,7 +111,8 @@ class SlotCredit {
   __device__ bool wait(std::uint32_t round, bool gave_up, const Work& must_do_before) const {
     const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
     const bool is_seen = !is_other(threadIdx.x % warp_lanes) || has_reached(seen_, wanted);
-    if (!__all_sync(~0U, is_seen) || task_.layout.members > warp_lanes) must_do_before();
+    if (__all_sync(~0U, is_seen && !gave_up) && task_.layout.members <= warp_lanes) return true;
+    must_do_before();
     for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
       if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
       gave_up |=
@@ -177,11 +178,11 @@ struct TeamSources {
 template <class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
-  wait_for_kernel_before();
   const TeamShape& shape = task.shape;
   const bool puts = shape.puts.tile_count != 0;
   const bool exposes = task.exposed_count != 0 && blockIdx.x == 0;
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
+  wait_for_kernel_before();
   const std::uint32_t warp = threadIdx.x / warp_lanes;
   const bool is_first_warp = warp == 0;
   // The fence lets readers of the lines of `expose` see what the kernels before have written. While the first
@@ -227,6 +228,9 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   }
   if (!has_second_half) return;
 
+  using Entry = typename Gets::Entry;
+  const std::byte* const gets = part.table + shape.gets_offset;
+  const std::uint32_t first_entry = index_of_first_entry<Entry>(gets, shape.gets);
   // The last threads wait, as the first may still be publishing.
   __shared__ FirstExposed at_hand[most_at_hand];
   const auto* const sources =
@@ -247,10 +251,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     return;
   }
   const TeamSources where{part, shift, at_hand};
-  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
-                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                        Gets::run(view, entry, tile, lane, task, where);
-                                      });
+  for_each_tile_from<Entry>(first_entry, gets, shape.gets,
+                            [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                              Gets::run(view, entry, tile, lane, task, where);
+                            });
   __syncthreads();
   if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
     part.end(part.readers_told());

@@ -15,23 +15,16 @@
 /// and sets them, exposes memory and withdraws it. (`team_kernel.cuh` says what this orders.)
 namespace tutti::backend::cuda {
 
-/// The kernel's arguments besides the table.
+/// The kernel's arguments besides the table. The first access to 64 bytes of them waits for memory, so those
+/// that a kernel needs before it sends anything come first, among others that it reads while the kernel
+/// before may still run.
 struct TeamArguments {
-  TeamShape shape;
-  std::uint32_t member;
-  TeamWindowLayout layout;
   TeamCounters* counters;
+  std::uint64_t call;  ///< as in `TeamRecord`, including the mark of its rounds
   std::uint32_t* abort;
-  std::uint32_t* done;  ///< nullptr: none
-  std::uint32_t done_value;
   std::uint32_t round;
   std::uint32_t finished;
-  std::uint64_t call;  ///< as in `TeamRecord`, including the mark of its rounds
-  std::uint32_t exposed_count;
-  std::uint32_t most_exposed;
-  std::uint32_t input_count;
-  std::uint32_t output_count;
-  ReduceArguments reducing;
+  std::uint32_t member;
   bool is_direct;
   bool writes_exposed;
   bool ends_call;
@@ -40,26 +33,26 @@ struct TeamArguments {
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< in a low-latency round: this kernel publishes to all how far it has come
   bool lets_next_in;   ///< in a low-latency round, by `let_next_in`
+  TeamWindowLayout layout;
+  TeamShape shape;
+  std::uint32_t* done;  ///< nullptr: none
+  std::uint32_t done_value;
+  std::uint32_t exposed_count;
+  std::uint32_t most_exposed;
+  std::uint32_t input_count;
+  std::uint32_t output_count;
+  ReduceArguments reducing;
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
 inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
   const TeamRound& last = task.relay != nullptr ? *task.relay : task;
-  return {.shape = shape,
-          .member = task.member,
-          .layout = task.layout,
-          .counters = task.counters,
+  return {.counters = task.counters,
+          .call = TeamRecord::number_of(task.call, task.is_captured),
           .abort = word_of(task.abort->state),
-          .done = last.done == nullptr ? nullptr : word_of(last.done->value),
-          .done_value = last.done_value,
           .round = task.round,
           .finished = last.finished,
-          .call = TeamRecord::number_of(task.call, task.is_captured),
-          .exposed_count = task.exposed_count,
-          .most_exposed = task.layout.most_exposed(),
-          .input_count = task.reductions.input_count,
-          .output_count = task.reductions.output_count,
-          .reducing = reduce_arguments(task.reductions),
+          .member = task.member,
           .is_direct = task.is_direct,
           .writes_exposed = task.writes_exposed,
           .ends_call = last.ends_call,
@@ -67,7 +60,16 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .notes_waits = task.is_captured && task.record != nullptr,
           .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round,
-          .lets_next_in = false};
+          .lets_next_in = false,
+          .layout = task.layout,
+          .shape = shape,
+          .done = last.done == nullptr ? nullptr : word_of(last.done->value),
+          .done_value = last.done_value,
+          .exposed_count = task.exposed_count,
+          .most_exposed = task.layout.most_exposed(),
+          .input_count = task.reductions.input_count,
+          .output_count = task.reductions.output_count,
+          .reducing = reduce_arguments(task.reductions)};
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
