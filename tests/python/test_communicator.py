@@ -200,6 +200,21 @@ class Operations(unittest.TestCase):
             tutti.synchronize(0)
             self.assertEqual(out.tolist(), [value])
 
+    def test_another_stream_that_is_captured_is_refused_for_host_memory(self):
+        single, host, stream, graph = (
+            tutti.Communicator.local([0]),
+            arrays.Array([1.0]),
+            tutti.Stream(0),
+            tutti.CUDAGraph(),
+        )
+        with tutti.stream(stream):
+            graph.capture_begin()
+        with tutti.Work(), self.assertRaisesRegex(tutti.InvalidArgumentError, r"streams\[0\] is being captured"):
+            single.all_reduce(host, out=host, streams=[stream])
+        with tutti.stream(stream):
+            graph.capture_end()
+        self.assertEqual(single.all_reduce(host).tolist(), [1])
+
     def test_streams_leave_the_current_device(self):
         tensors = full([[1], [2]])
         for index in (0, 1):
