@@ -121,8 +121,8 @@ TEST_F(ProcessExit, WithACommunicatorThatIsNeverDestroyed) {
         std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
         static auto& communicator = *new Communicator({.devices = first_devices(1)});
         static auto& tensor = *new Tensor(full({100}, 1, {.device = 0}));
-        static auto& call =
-            *new PersistentCollective(communicator.persistent([] { communicator.all_reduce({tensor}, {tensor}); }));
+        static auto& call = *new PersistentCollective(
+            communicator.persistent([] { communicator.all_reduce({tensor}, {tensor}); }));
         call.launch(current_stream(0));
         std::exit(0);
       },

@@ -88,9 +88,9 @@ TUTTI_HOST_DEVICE inline std::uint32_t likely_entry(const TableShape& shape, std
   return expected < last ? expected : last;
 }
 
-/// Returns the index of the entry whose tiles include `tile`: the last one that does not start after it. Every
-/// step of a search waits for the one before, and a table is read only once: so the likely entry is tried
-/// first.
+/// Returns the index of the entry whose tiles include `tile`: the last one that does not start after it.
+/// Every step of a search waits for the one before, and a table is read only once: so the likely entry is
+/// tried first.
 template <class Entry>
 TUTTI_HOST_DEVICE inline std::uint32_t index_of_entry(const Entry* entries, const TableShape& shape,
                                                       std::uint32_t tile) {
