@@ -36,14 +36,14 @@ bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
 }
 
 void Abort::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
-  if (is_process_ending.load()) return;
   std::array<char, sizeof(backend::AbortReason::bytes)> text{};
   const auto end =
       fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(), cannot, escaped.what);
   const std::string_view reason(text.data(), end.out);
   if (set(escaped.code, reason)) has_logged_reason_.store(true);
-  // A repeated failure, as of a device that is polled, is logged once.
-  if (!has_logged_failure_.exchange(true)) log_warning(reason);
+  // A repeated failure, as of a device that is polled, is logged once. Threads of communicators that are
+  // still there when the process ends find that the driver is gone, which nobody wants to be told.
+  if (!has_logged_failure_.exchange(true) && !is_process_ending.load()) log_warning(reason);
 }
 
 Error Abort::reason() const {

@@ -27,9 +27,8 @@ class Abort {
 
   /// Ends the team. The first reason is kept; returns true if it is this one.
   bool set(ErrorCode code, std::string_view reason) noexcept;
-  /// Ends the team and logs "rank 1 `cannot`: " and the error. Allocates no memory to end the team. Does
-  /// nothing while the process ends: threads of communicators that are still there then find that the driver
-  /// is gone.
+  /// Ends the team and logs "rank 1 `cannot`: " and the error, unless the process ends. Allocates no memory
+  /// to end the team.
   void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept;
 
   /// Throws the reason if the team has been ended.

@@ -88,18 +88,17 @@ TUTTI_HOST_DEVICE inline std::uint32_t likely_entry(const TableShape& shape, std
   return expected < last ? expected : last;
 }
 
-/// Returns the index of the entry whose tiles include `tile`: the last one that does not start after it.
-/// Every step of a search waits for the one before, and a table is read only once: so the likely entry is
-/// tried first.
+/// Returns the entry whose tiles include `tile`: the last one that does not start after it. Every step of a
+/// search waits for the one before, and a table is read only once: so the likely entry is tried first.
 template <class Entry>
-TUTTI_HOST_DEVICE inline std::uint32_t index_of_entry(const Entry* entries, const TableShape& shape,
-                                                      std::uint32_t tile) {
+TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, const TableShape& shape,
+                                                 std::uint32_t tile) {
   const std::uint32_t last = shape.segment_count - 1;
-  if (last == 0) return 0;
+  if (last == 0) return entries[0];
   const std::uint32_t guess = likely_entry(shape, tile);
   const std::uint32_t begin = entries[guess].first_tile;
   const std::uint32_t end = guess == last ? shape.tile_count : entries[guess + 1].first_tile;
-  if (begin <= tile && tile < end) return guess;
+  if (begin <= tile && tile < end) return entries[guess];
 
   std::uint32_t low = tile < begin ? 0 : guess + 1;
   std::uint32_t high = tile < begin ? guess : last + 1;
@@ -111,12 +110,7 @@ TUTTI_HOST_DEVICE inline std::uint32_t index_of_entry(const Entry* entries, cons
       high = middle;
     }
   }
-  return low;
-}
-template <class Entry>
-TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, const TableShape& shape,
-                                                 std::uint32_t tile) {
-  return entries[index_of_entry(entries, shape, tile)];
+  return entries[low];
 }
 
 /// Pointers to a table's two parts.

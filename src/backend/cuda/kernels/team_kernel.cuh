@@ -178,18 +178,19 @@ struct TeamSources {
 template <class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
+  wait_for_kernel_before();
   const TeamShape& shape = task.shape;
   const bool puts = shape.puts.tile_count != 0;
   const bool exposes = task.exposed_count != 0 && blockIdx.x == 0;
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
-  wait_for_kernel_before();
   const std::uint32_t warp = threadIdx.x / warp_lanes;
   const bool is_first_warp = warp == 0;
+  const TeamState state = load_state(task.counters);
   // The fence lets readers of the lines of `expose` see what the kernels before have written. While the first
-  // warp is in it, another one, if there is one, finds out whether there is room.
+  // warp is in it, which has loaded the counters by then, another one, if there is one, finds out whether
+  // there is room.
   if (exposes && is_first_warp) TeamPart::fence();
   const bool checks_credit = blockDim.x > warp_lanes ? warp == 1 : is_first_warp;
-  const TeamState state = load_state(task.counters);
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const SlotCredit credit(task, own, checks_credit && (puts || exposes));
@@ -228,9 +229,6 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   }
   if (!has_second_half) return;
 
-  using Entry = typename Gets::Entry;
-  const std::byte* const gets = part.table + shape.gets_offset;
-  const std::uint32_t first_entry = index_of_first_entry<Entry>(gets, shape.gets);
   // The last threads wait, as the first may still be publishing.
   __shared__ FirstExposed at_hand[most_at_hand];
   const auto* const sources =
@@ -251,10 +249,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     return;
   }
   const TeamSources where{part, shift, at_hand};
-  for_each_tile_from<Entry>(first_entry, gets, shape.gets,
-                            [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                              Gets::run(view, entry, tile, lane, task, where);
-                            });
+  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
+                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                        Gets::run(view, entry, tile, lane, task, where);
+                                      });
   __syncthreads();
   if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
     part.end(part.readers_told());
