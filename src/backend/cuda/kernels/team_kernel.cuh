@@ -185,12 +185,11 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
   const std::uint32_t warp = threadIdx.x / warp_lanes;
   const bool is_first_warp = warp == 0;
-  const TeamState state = load_state(task.counters);
   // The fence lets readers of the lines of `expose` see what the kernels before have written. While the first
-  // warp is in it, which has loaded the counters by then, another one, if there is one, finds out whether
-  // there is room.
+  // warp is in it, another one, if there is one, finds out whether there is room.
   if (exposes && is_first_warp) TeamPart::fence();
   const bool checks_credit = blockDim.x > warp_lanes ? warp == 1 : is_first_warp;
+  const TeamState state = load_state(task.counters);
   const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const SlotCredit credit(task, own, checks_credit && (puts || exposes));

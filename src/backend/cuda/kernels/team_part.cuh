@@ -33,11 +33,11 @@ struct TeamArguments {
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< in a low-latency round: this kernel publishes to all how far it has come
   bool lets_next_in;   ///< in a low-latency round, by `let_next_in`
-  std::uint32_t exposed_count;
   TeamWindowLayout layout;
   TeamShape shape;
   std::uint32_t* done;  ///< nullptr: none
   std::uint32_t done_value;
+  std::uint32_t exposed_count;
   std::uint32_t most_exposed;
   std::uint32_t input_count;
   std::uint32_t output_count;
@@ -61,11 +61,11 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round,
           .lets_next_in = false,
-          .exposed_count = task.exposed_count,
           .layout = task.layout,
           .shape = shape,
           .done = last.done == nullptr ? nullptr : word_of(last.done->value),
           .done_value = last.done_value,
+          .exposed_count = task.exposed_count,
           .most_exposed = task.layout.most_exposed(),
           .input_count = task.reductions.input_count,
           .output_count = task.reductions.output_count,
