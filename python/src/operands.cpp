@@ -84,7 +84,7 @@ Tensor Operands::tensor(nb::handle given, std::size_t index, Use use, const char
       operand.tensor.defined() && operand.tensor.device().is_host() && !device.is_host();
   are_on_host_ = are_on_host_ || is_elsewhere;
   if (!is_elsewhere) return operand.tensor;
-  const bool is_in_graph = is_captured(current_stream(device));
+  const bool is_in_graph = is_captured(kind_.current_stream(device).value_or(current_stream(device)));
   if (is_in_graph && backend_kind() == BackendKind::cuda) {
     throw Error(ErrorCode::unsupported,
                 std::string(name) + " is in host memory, and the current stream of device " +
@@ -149,7 +149,8 @@ void Operands::choose_streams(const StreamsArgument& streams) {
       stream = StreamArgument{given[i]}.get(members_[i]);
     }
     if (!stream) continue;
-    if (is_in_place() && is_captured(*stream)) {
+    const bool may_not_be_captured = is_in_place() || (are_on_host_ && backend_kind() == BackendKind::cuda);
+    if (may_not_be_captured && is_captured(*stream)) {
       throw Error(ErrorCode::invalid_argument,
                   "streams[" + std::to_string(i) +
                       "] is being captured, expected it to be current, as operands are in host memory");

@@ -235,7 +235,7 @@ def run(
     timeout=120.0,
     backend="host",
 ):
-    """Calls `function(rank, ranks, *arguments)` in `ranks` processes with virtual devices; returns an Outcome for each.
+    """Calls `function(rank, ranks, *arguments)` in `ranks` processes; returns an Outcome for each.
 
     `seed` draws the order in which each rank's streams run. `slow` maps ranks to microseconds that each of their kernels
     and copies takes longer. `kill` and `stop` map ranks to the step (`step()` counts them) at which the process is killed,

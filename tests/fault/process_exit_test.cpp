@@ -117,7 +117,8 @@ TEST_F(ProcessExit, WithACommunicatorThatIsNeverDestroyed) {
   EXPECT_EXIT(
       {
         alarm(hang_seconds);
-        // Runs after all handlers of the library and the driver, while threads go on.
+        // Runs after all handlers of the library and the driver, which are not in use yet; threads go on
+        // meanwhile, and on GPUs find that the driver is gone.
         std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
         static auto& communicator = *new Communicator({.devices = first_devices(1)});
         static auto& tensor = *new Tensor(full({100}, 1, {.device = 0}));

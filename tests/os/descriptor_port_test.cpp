@@ -44,7 +44,7 @@ TEST(DescriptorPorts, OfAParentLeaveItsChildsThreadsAlone) {
   }
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "the thread has been detached";
+  EXPECT_EQ(status, 0) << "the thread has been detached, or waited for";
 }
 
 }  // namespace

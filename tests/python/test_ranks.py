@@ -243,6 +243,15 @@ class Ranks(unittest.TestCase):
             tutti.testing.run(train, 2, 1, 2)  # too many arguments
         self.assertIn("TypeError", str(raised.exception))
 
+    def test_options_of_virtual_devices_are_refused_on_gpus(self):
+        for options, words in (
+            ({"backend": "cuda", "seed": 1}, "seed is 1"),
+            ({"backend": "cuda", "slow": {0: 5}}, "slow is {0: 5}"),
+            ({"backend": "gpu"}, "backend is 'gpu', expected 'host' or 'cuda'"),
+        ):
+            with self.assertRaisesRegex(tutti.InvalidArgumentError, words):
+                tutti.testing.run(train, 2, **options)
+
     def test_a_value_that_cannot_be_pickled_is_named(self):
         first, second = tutti.testing.run(value_of_no_module, 2, check=False)
         self.assertEqual((first.value, first.error), ("a value", None))

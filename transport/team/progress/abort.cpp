@@ -16,7 +16,7 @@ namespace {
 std::atomic<bool> is_process_ending{false};
 
 /// Notes from then on that the process ends, before the driver is gone, which has been in use by now.
-void watch_for_the_processs_end() {
+void note_end_of_process() {
   static const int status = std::atexit([] { is_process_ending.store(true); });
   static_cast<void>(status);
 }
@@ -25,7 +25,7 @@ void watch_for_the_processs_end() {
 
 Abort::Abort(const Membership& membership, backend::AbortWord& word, LocalNews& news)
     : membership_(membership), word_(word), news_(news) {
-  watch_for_the_processs_end();
+  note_end_of_process();
 }
 
 bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
@@ -36,14 +36,16 @@ bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
 }
 
 void Abort::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
+  // Threads of communicators that are still there when the process ends find that the driver is gone. Others
+  // may want to know why this rank has ended, but nobody wants a warning of it.
+  const bool is_last = is_process_ending.load();
   std::array<char, sizeof(backend::AbortReason::bytes)> text{};
-  const auto end =
-      fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(), cannot, escaped.what);
+  const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", membership_.rank(),
+                                    is_last ? "ends its process" : cannot, escaped.what);
   const std::string_view reason(text.data(), end.out);
   if (set(escaped.code, reason)) has_logged_reason_.store(true);
-  // A repeated failure, as of a device that is polled, is logged once. Threads of communicators that are
-  // still there when the process ends find that the driver is gone, which nobody wants to be told.
-  if (!has_logged_failure_.exchange(true) && !is_process_ending.load()) log_warning(reason);
+  // A repeated failure, as of a device that is polled, is logged once.
+  if (!has_logged_failure_.exchange(true) && !is_last) log_warning(reason);
 }
 
 Error Abort::reason() const {
@@ -56,7 +58,7 @@ void Abort::require_running() const {
 }
 
 void Abort::log_reason() noexcept {
-  if (!is_set() || has_logged_reason_.exchange(true)) return;
+  if (!is_set() || is_process_ending.load() || has_logged_reason_.exchange(true)) return;
   const backend::AbortReason& reason = word_.reason();
   if (static_cast<ErrorCode>(reason.code) == ErrorCode::aborted) return;
   try {

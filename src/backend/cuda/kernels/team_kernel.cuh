@@ -111,7 +111,10 @@ class SlotCredit {
   __device__ bool wait(std::uint32_t round, bool gave_up, const Work& must_do_before) const {
     const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
     const bool is_seen = !is_other(threadIdx.x % warp_lanes) || has_reached(seen_, wanted);
-    if (__all_sync(~0U, is_seen && !gave_up) && task_.layout.members <= warp_lanes) return true;
+    if (__all_sync(~0U, is_seen && !gave_up) && task_.layout.members <= warp_lanes) {
+      __syncwarp();  // what one lane has seen orders what all of them write
+      return true;
+    }
     must_do_before();
     for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
       if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;

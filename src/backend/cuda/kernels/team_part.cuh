@@ -44,6 +44,9 @@ struct TeamArguments {
   ReduceArguments reducing;
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
+static_assert(offsetof(TeamArguments, layout) == 48 && small_parameter_table % 64 == 0 &&
+                  medium_parameter_table % 64 == 0,
+              "what comes before the layout ends with its 64 bytes: parameters begin at 0x210");
 
 inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
   const TeamRound& last = task.relay != nullptr ? *task.relay : task;
