@@ -51,7 +51,7 @@ TUTTI_HOST_DEVICE float add_row(const Shape& shape, const Place& place, std::uin
   for (std::int64_t four = place.thread; four < shape.columns / 4; four += place.threads) {
     Four sum = load(0, four);
     for (std::uint32_t first = 1; first < members; first += most_at_once) {
-      Four terms[most_at_once];
+      Four terms[most_at_once] = {};
       for (std::uint32_t i = 0; i < most_at_once; ++i) {
         if (first + i < members) terms[i] = load(first + i, four);
       }

@@ -72,8 +72,9 @@ TEST(SeveralHosts, GrowByHostAlone) {
       const auto is_refused = [&](const char* function, const std::function<void()>& call) {
         return refuses(call, ErrorCode::unsupported, {function, "the ranks are on 2 hosts", "`split`"});
       };
-      if (!is_over_tcp())
+      if (!is_over_tcp()) {
         EXPECT_TRUE(is_refused("Communicator::shrink", [&] { static_cast<void>(communicator.shrink()); }));
+      }
       EXPECT_TRUE(is_refused("Communicator::grow",
                              [&] { static_cast<void>(communicator.grow({.meeting_point = point})); }));
       EXPECT_TRUE(is_refused("Communicator::replace",
