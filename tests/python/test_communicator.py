@@ -201,12 +201,8 @@ class Operations(unittest.TestCase):
             self.assertEqual(out.tolist(), [value])
 
     def test_another_stream_that_is_captured_is_refused_for_host_memory(self):
-        single, host, stream, graph = (
-            tutti.Communicator.local([0]),
-            arrays.Array([1.0]),
-            tutti.Stream(0),
-            tutti.CUDAGraph(),
-        )
+        single, host = tutti.Communicator.local([0]), arrays.Array([1.0])
+        stream, graph = tutti.Stream(0), tutti.CUDAGraph()
         with tutti.stream(stream):
             graph.capture_begin()
         with tutti.Work(), self.assertRaisesRegex(tutti.InvalidArgumentError, r"streams\[0\] is being captured"):

@@ -106,9 +106,9 @@ class Comm(unittest.TestCase):
     def setUp(self):
         self.devices = list(range(torch.cuda.device_count()))
 
-    def check(self, name, *arguments, **options):
+    def check(self, name, *arguments):
         """Compares a function's results with those of torch, on streams whose inputs come late."""
-        expected = getattr(torch.cuda.comm, name)(*arguments, **options)
+        expected = getattr(torch.cuda.comm, name)(*arguments)
         tensors = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
         values = [tensor.clone() for tensor in tensors]
         torch.cuda.synchronize()
@@ -117,7 +117,7 @@ class Comm(unittest.TestCase):
                 tensor.zero_()
                 torch.cuda._sleep(SOME_TIME)
                 tensor.copy_(value)
-        self.assert_same(getattr(tutti.comm, name)(*arguments, **options), expected, name)
+        self.assert_same(getattr(tutti.comm, name)(*arguments), expected, name)
 
     def assert_same(self, found, expected, name):
         if isinstance(expected, torch.Tensor):

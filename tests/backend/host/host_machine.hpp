@@ -83,14 +83,22 @@ class Gate {
  public:
   ~Gate() { open(); }
   void block(Backend& machine, StreamRef stream) {
-    // With its own reference: the gate may be gone before the worker has noticed that it is open.
-    const auto wait = [](void* argument) {
-      const std::unique_ptr<std::shared_future<void>> opened(
-          static_cast<std::shared_future<void>*>(argument));
-      opened->wait();
+    // With its own references: the gate may be gone before the worker has noticed that it is open.
+    struct Blocked {
+      std::shared_future<void> opened;
+      std::promise<void> is_reached{};
     };
-    machine.launch_host_function(stream, wait, new std::shared_future<void>(opened_));
+    const auto wait = [](void* argument) {
+      const std::unique_ptr<Blocked> blocked(static_cast<Blocked*>(argument));
+      blocked->is_reached.set_value();
+      blocked->opened.wait();
+    };
+    auto* const blocked = new Blocked{.opened = opened_};
+    is_reached_ = blocked->is_reached.get_future();
+    machine.launch_host_function(stream, wait, blocked);
   }
+  /// Waits until the stream that was blocked last has come to the gate.
+  void wait_until_reached() { is_reached_.wait(); }
   void open() {
     if (!std::exchange(is_open_, true)) promise_.set_value();
   }
@@ -99,6 +107,7 @@ class Gate {
   bool is_open_ = false;
   std::promise<void> promise_;
   std::shared_future<void> opened_ = promise_.get_future().share();
+  std::future<void> is_reached_;
 };
 
 /// Returns the message of the `Error` that `call` throws with `code`; fails an expectation if it does not.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <numeric>
 #include <thread>
 
@@ -369,18 +368,9 @@ TEST(HostStreamsDeathTest, ExitWithWorkInFlightIsClean) {
 }
 
 TEST_F(HostStreams, DoNotHangAForkedChild) {
-  struct Held {
-    std::atomic<bool> has_begun{false};
-    std::promise<void> end;
-  } held;
-  const StreamRef stream = machine().default_stream(0);
-  const auto wait = [](void* argument) {
-    Held& reached = *static_cast<Held*>(argument);
-    reached.has_begun.store(true);  // until then the stream's thread may allocate, under a sanitizer's lock
-    reached.end.get_future().wait();
-  };
-  machine().launch_host_function(stream, wait, &held);
-  while (!held.has_begun.load()) std::this_thread::yield();
+  Gate gate;
+  gate.block(machine(), machine().default_stream(0));
+  gate.wait_until_reached();  // until then the stream's thread may allocate, under a sanitizer's lock
   const pid_t child = fork();
   if (child == 0) {
     alarm(30);  // ends it, should it wait for that thread
@@ -390,8 +380,6 @@ TEST_F(HostStreams, DoNotHangAForkedChild) {
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  held.end.set_value();
-  machine().synchronize_stream(stream);
 }
 
 }  // namespace
