@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call/describe.hpp"
 
+#include "transport/plan/tuning.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -61,7 +63,11 @@ class Describer {
   void all_to_all() {
     const auto& [sizes, left_alone] = request_.copied();
     problem_.outputs_are_apart = left_alone.empty();
-    problem_.is_all_to_all_in_place = !left_alone.empty();
+    for (const std::uint64_t output : left_alone)
+      problem_.exchanged_in_place.push_back(static_cast<transport::BufferId>(output));
+    problem_.may_swap = parts_.empty() && std::ranges::all_of(sizes, [&](std::uint64_t bytes) {
+                          return bytes / outputs_.count % transport::swap_alignment == 0;
+                        });
     for (std::size_t column = 0; column < columns_; ++column) {
       add_tensor(sizes[column]);
       std::vector<std::uint64_t> filled(outputs_.count, 0);

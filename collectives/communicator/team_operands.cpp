@@ -168,9 +168,10 @@ void TeamOperands::leave_kept_parts_alone() {
 
 void TeamOperands::copy_inputs_in_place(const transport::Plan& plan) {
   if (in_place_.empty()) return;
-  // Equal parts are taken where as much is put: rounds that put them see to the order.
+  // Equal parts are taken where as much is put: rounds that put or swap them see to the order.
   const transport::team::RoundPlan* const rounds = transport::rounds_of(plan);
-  if (request_.parts.empty() && rounds != nullptr && rounds->protocol != transport::team::Protocol::direct)
+  if (request_.parts.empty() && rounds != nullptr &&
+      (rounds->protocol != transport::team::Protocol::direct || rounds->swaps))
     return;
   std::vector<RowCopies> copies(streams_.size());
   for (const auto& [local, column] : in_place_) {

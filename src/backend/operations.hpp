@@ -26,6 +26,13 @@ struct Copy2D {
   std::size_t rows = 1;
 };
 
+/// Tells when a copy of a round between members (`TeamRound::swaps`) is a swap.
+enum class Swap : std::uint8_t {
+  never,
+  with_in_place,     ///< if the other member's memory is in place
+  of_both_in_place,  ///< if it is; otherwise nothing is done here, as the other member swaps
+};
+
 /// One rectangle of bytes, read once and stored to `target_count` places.
 ///
 /// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the
@@ -38,6 +45,9 @@ struct FanOutSegment {
   std::uint32_t source = 0;        ///< index into `FanOut::pointers`
   std::uint32_t first_target = 0;  ///< index into `FanOut::pointers`; targets are consecutive entries
   std::uint32_t target_count = 0;
+  /// Other than `never`, there is one row and one target, and the pointer after the target's is the place for
+  /// the block that goes the other way.
+  Swap swap = Swap::never;
 };
 
 /// Describes a multi-segment copy by one kernel. Sources and targets may be memory of the executing device,

@@ -85,6 +85,45 @@ class SourcePlace {
   static constexpr std::uint64_t exposed_mark = std::uint64_t{1} << 63U;
 };
 
+/// An address that a member exposes, as it tells it to the others: below 2^62, with marks in the upper bits
+/// in rounds that swap (`TeamRound::swaps`).
+class ExposedAddress {
+ public:
+  /// `is_in_place`: what the member sends to others lies there, too. `are_some` is for the first address: one
+  /// that the member exposes in the round, perhaps another one, is in place.
+  [[nodiscard]] static std::byte* marked(std::byte* address, bool is_in_place, bool are_some) noexcept {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address) |
+                                        (is_in_place ? in_place_mark : 0) | (are_some ? some_mark : 0));
+  }
+  [[nodiscard]] static constexpr std::uint64_t address(std::uint64_t told) noexcept {
+    return told & ~(in_place_mark | some_mark);
+  }
+  [[nodiscard]] static constexpr bool is_in_place(std::uint64_t told) noexcept {
+    return (told & in_place_mark) != 0;
+  }
+  [[nodiscard]] static constexpr bool are_some_in_place(std::uint64_t told) noexcept {
+    return (told & some_mark) != 0;
+  }
+
+ private:
+  static constexpr std::uint64_t some_mark = std::uint64_t{1} << 62U;
+  static constexpr std::uint64_t in_place_mark = std::uint64_t{1} << 63U;
+};
+
+/// The places (`SourcePlace`) of a copy between members in a round that swaps.
+struct SwapPlaces {
+  std::uint64_t given;    ///< in own memory: the bytes for the other member
+  std::uint64_t exposed;  ///< by the other member
+  std::uint64_t taken;    ///< in own memory: where the other's bytes go
+
+  /// From the copy's pointers: its source, its target, and the place for the block that goes the other way.
+  [[nodiscard]] static constexpr SwapPlaces of(std::uint64_t source, std::uint64_t target,
+                                               std::uint64_t other_way) noexcept {
+    if (SourcePlace::is_own(source)) return {source, target, other_way};
+    return {other_way, source, target};
+  }
+};
+
 /// The kind of lines in a team's inboxes. Lines of both kinds must not share memory: a narrow one's number of
 /// a round lies where a wide one has bytes of messages.
 enum class TeamLines : std::uint8_t {
@@ -367,8 +406,16 @@ struct TeamRound {
 
   bool is_low_latency = false;  ///< through inboxes instead of slots
   bool is_direct = false;       ///< nobody puts: sources expose memory, as do members with readers
-  bool writes_exposed = false;  ///< in a direct round: members write to memory that others expose
-  FanOut puts;                  ///< from own memory into the own slot, or into readers' inboxes
+  /// In a direct round: members write to memory that others expose. In a round that swaps, this is what the
+  /// member knows beforehand: marks tell of more.
+  bool writes_exposed = false;
+  /// In a direct round: members exchange blocks of equal size, some of them perhaps in place. Beforehand only
+  /// a member itself knows that; it marks what it exposes (`ExposedAddress`). Each copy between members has a
+  /// place for the block that goes the other way, in own memory (`FanOutSegment::swap`). If the other
+  /// member's memory is in place, both blocks are swapped: each half by one member if both are in place,
+  /// otherwise by the member that is not.
+  bool swaps = false;
+  FanOut puts;  ///< from own memory into the own slot, or into readers' inboxes
   std::span<const std::uint32_t>
       readers;  ///< members who read what is put; in a direct round, to whom it exposes memory
   std::span<const std::uint32_t>
@@ -382,7 +429,7 @@ struct TeamRound {
 
   std::uint32_t exposed_count = 0;  ///< exposed addresses for each reader, instead of puts
   std::span<std::byte* const> exposed =
-      {};  ///< by reader: the exposed addresses, on GPUs aligned to 16 bytes
+      {};  ///< by reader: the exposed addresses, aligned to 16 bytes on GPUs, marked if they are in place
 
   /// The part in the low-latency round after this one; nullptr: none. It puts the results of `reductions`,
   /// segment by segment, or nothing, and has only copies besides. Memory that these overwrite is not put

@@ -26,6 +26,11 @@ void add_part(Touches& touches, const backend::TeamRound& part) {
       add(touches, part.copies.pointers[copy.first_target + i], copy.row_bytes, copy.target_pitch, copy.rows,
           true);
     }
+    if (copy.swap == backend::Swap::never) continue;
+    const std::byte* const source = part.copies.pointers[copy.source];
+    const bool is_taken = SourcePlace::is_own(reinterpret_cast<std::uintptr_t>(source));
+    add_place(touches, part.copies.pointers[copy.first_target + 1], copy.row_bytes, copy.row_bytes, 1,
+              is_taken);
   }
   for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
     const std::size_t bytes = sum.count * size_of(part.reductions.dtype);

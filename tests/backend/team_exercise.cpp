@@ -149,6 +149,7 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
   round.is_low_latency = part.is_low_latency;
   round.is_direct = part.is_direct;
   round.writes_exposed = part.writes_exposed;
+  round.swaps = part.swaps;
   round.puts = {part.puts, part.put_pointers};
   round.readers = part.readers;
   round.sources = part.sources;

@@ -29,6 +29,7 @@ struct TeamPart {
   bool is_low_latency = false;
   bool is_direct = false;
   bool writes_exposed = false;
+  bool swaps = false;
   std::vector<FanOutSegment> puts;
   std::vector<std::byte*> put_pointers;
   Numbers readers;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -108,6 +109,34 @@ TEST_F(StreamSanitizerOfMembers, FollowsTheOrdersThatCallsMake) {
   use(0, results_[0]);
   use(0, results_[0]);
   EXPECT_TRUE(is_silent());
+}
+
+TEST_F(StreamSanitizerOfMembers, KnowsThatBothHalvesOfWhatIsExchangedInPlaceAreWritten) {
+  // Parts that are read where they lie, and parts that are written. Each member swaps one half of a pair.
+  for (const std::int64_t count : {std::int64_t{1} << 18U, std::int64_t{5} << 18U}) {
+    for (std::size_t member = 0; member < 2; ++member) {
+      for (const std::int64_t half : {0, 1}) {
+        std::vector<Tensor> exchanged;
+        for (const Stream& stream : streams_) {
+          const StreamGuard guard(stream);
+          exchanged.push_back(zeros({2 * count}, {.device = Device(stream.device())}));
+        }
+        for (const Stream& stream : streams_) stream.synchronize();
+        reports_.clear();
+        communicator_->all_to_all(exchanged, exchanged, streams_);
+        const Tensor& own = exchanged[member];
+        stream_sanitizer::access(streams_[member], own.view(), stream_sanitizer::Use::read_write, "mine");
+        EXPECT_TRUE(is_silent());
+        communicator_->all_to_all(exchanged, exchanged, streams_);
+        const Stream other{Device(static_cast<int>(member))};
+        const auto part = static_cast<std::int64_t>(1 - member) * count + half * (count / 2);
+        stream_sanitizer::access(other, own.narrow(0, part, count / 2).view(), stream_sanitizer::Use::read,
+                                 "kernel of mine");
+        EXPECT_TRUE(told(RaceKind::read_after_write, words_of(streams_[member]), words_of(other)));
+        for (const Stream& stream : streams_) stream.synchronize();
+      }
+    }
+  }
 }
 
 TEST_F(StreamSanitizerOfMembers, KnowsThatABroadcastOrdersOneWay) {

@@ -109,9 +109,12 @@ struct Problem {
   /// No output shares memory with what its lane sends to others. Otherwise an output may overwrite only the
   /// bytes that it is made of.
   bool outputs_are_apart = false;
-  /// Some local members' outputs are their inputs, in an exchange of equal parts: what comes from a lane is
-  /// written where as much was sent to that lane. Only their own rank knows.
-  bool is_all_to_all_in_place = false;
+  /// The outputs of local members that are their inputs, in an exchange of equal parts: what comes from a
+  /// lane is written where as much was sent to that lane. Only their own rank knows. In ascending order.
+  std::vector<BufferId> exchanged_in_place;
+  /// An exchange of equal parts whose sizes allow that members swap them (`backend::TeamRound::swaps`): the
+  /// buffers are the inputs and, in the same order, the outputs.
+  bool may_swap = false;
 
   [[nodiscard]] bool is_bounded() const noexcept {
     return most_multiprocessors != backend::all_multiprocessors;

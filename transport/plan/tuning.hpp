@@ -63,6 +63,8 @@ struct Copies {
 inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
 /// Cuts of a split are multiples of this, so that every part stays aligned for wide accesses.
 inline constexpr std::uint64_t split_alignment = 512;
+/// Members swap blocks of multiples of so many bytes: then halves begin at memory transactions if blocks do.
+inline constexpr std::uint64_t swap_alignment = 256;
 /// Staging through pinned memory is cut into chunks, `staging_slots` of them in flight per source.
 inline constexpr std::uint64_t staging_slots = 4;
 inline constexpr std::uint64_t largest_staging_chunk = 2 * mib;

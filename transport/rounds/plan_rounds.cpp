@@ -215,6 +215,8 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
   RoundPlan plan;
   plan.protocol = protocol;
   plan.writes_exposed = std::ranges::any_of(rounds, &RoundBuilder::writes_exposed);
+  plan.swaps = protocol == Protocol::direct && work.may_swap;
+  if (plan.swaps) plan.in_place = work.exchanged_in_place;
   plan.operand_count = work.homes.size();
   plan.member_count = members;
   plan.first_local = first_local;
@@ -244,8 +246,8 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
     plan.exposed.emplace_back(exposed.begin(), exposed.end());
     if (protocol == Protocol::low_latency || work.outputs_are_apart) continue;
     for (RoundPart& part : parts) {
-      const bool writes_inputs =
-          !part.reductions.segments.empty() || (work.is_all_to_all_in_place && !part.copies.segments.empty());
+      const bool writes_inputs = !part.reductions.segments.empty() ||
+                                 (!work.exchanged_in_place.empty() && !part.copies.segments.empty());
       if (part.puts.segments.empty() || !writes_inputs) continue;
       // An output may be the input: all of it must have been put before any of it is written.
       add_once(part.readers, static_cast<LaneId>(member));

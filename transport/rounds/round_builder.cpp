@@ -48,6 +48,7 @@ void RoundBuilder::copy(const Move& move, Place target) {
     add(part(member).copies, offered, kept(target));
     return;
   }
+  if (swaps()) return swap(move, target);
   if (writes_flows()) {
     writes_exposed_ = true;
     offered.source = own(move.source);
@@ -59,6 +60,28 @@ void RoundBuilder::copy(const Move& move, Place target) {
   if (limits_.protocol != Protocol::direct) offered.source_pitch = move.row_bytes;
   connect(member, reader);
   add(part(reader).copies, offered, kept(target));
+}
+
+void RoundBuilder::swap(const Move& move, Place target) {
+  const Place near = writes_flows() ? move.source : target;
+  const Place far = writes_flows() ? target : move.source;
+  const LaneId member = work_.member_of(near);
+  const LaneId other = work_.member_of(far);
+  const bool is_near_in_place = is_in_place(near);
+  const std::uint64_t bytes = is_near_in_place ? move.row_bytes / 2 : move.row_bytes;
+  const std::uint64_t begin = is_near_in_place && member > other ? bytes : 0;
+  const auto place_in = [begin](BufferId buffer, Place place) { return Place{buffer, place.offset + begin}; };
+  const Place given = own(place_in(input_beside(near), near));
+  const Place taken = own(place_in(output_beside(near), near));
+  const Place exposed = expose(place_in(is_in_place(far) ? output_beside(far) : far.buffer, far));
+  writes_exposed_ |= writes_flows() || !work_.exchanged_in_place.empty();
+  Table& copies = part(member).copies;
+  add(copies, {.source = writes_flows() ? given : exposed, .row_bytes = bytes},
+      writes_flows() ? exposed : taken);
+  make_swap(copies, writes_flows() ? taken : given,
+            is_near_in_place ? backend::Swap::of_both_in_place : backend::Swap::with_in_place);
+  connect(member, other);
+  connect(other, member);
 }
 
 void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> inputs,
@@ -153,7 +176,7 @@ void RoundBuilder::finish() {
     case Protocol::direct:
       return stagger();
     case Protocol::low_latency:
-      work_.is_all_to_all_in_place ? order_as_put() : stagger_messages();
+      work_.exchanged_in_place.empty() ? stagger_messages() : order_as_put();
       for (std::size_t member = 0; member < parts_.size(); ++member) {
         for (const Message& message : messages_[member])
           add(part(member).puts, message.move, message.targets);
@@ -226,6 +249,10 @@ void RoundBuilder::cut_into_slices(Table& table) {
       Place target = table.pointers[segment.first_target];
       target.offset += begin;
       add(cut, move, target);
+      if (segment.swap == backend::Swap::never) continue;
+      Place other_way = table.pointers[segment.first_target + 1];
+      other_way.offset += begin;
+      make_swap(cut, other_way, segment.swap);
     }
   }
   table = std::move(cut);
@@ -291,6 +318,11 @@ void RoundBuilder::add(Table& table, const Move& move, std::span<const Place> ta
 
 void RoundBuilder::add(Table& table, const Move& move, Place target) {
   add(table, move, std::span(&target, 1));
+}
+
+void RoundBuilder::make_swap(Table& table, Place other_way, backend::Swap swap) {
+  table.pointers.push_back(other_way);
+  table.segments.back().swap = swap;
 }
 
 }  // namespace tutti::transport::team

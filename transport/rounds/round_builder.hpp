@@ -6,6 +6,7 @@
 #include "transport/plan/problem.hpp"
 #include "transport/rounds/round_plan.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -37,7 +38,7 @@ class RoundBuilder {
   void make_relay() { is_relay_ = true; }
   [[nodiscard]] bool is_relay() const { return is_relay_; }
 
-  /// Returns true if members write to memory that others expose.
+  /// Returns true if members write to memory that others expose, as far as is known beforehand.
   [[nodiscard]] bool writes_exposed() const { return writes_exposed_; }
 
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
@@ -84,6 +85,24 @@ class RoundBuilder {
 
   [[nodiscard]] bool writes_flows() const {
     return limits_.writes_flows && limits_.protocol == Protocol::direct;
+  }
+  [[nodiscard]] bool swaps() const { return work_.may_swap && limits_.protocol == Protocol::direct; }
+  /// Adds a flow from one member to another of an exchange that swaps.
+  void swap(const Move& move, Place target);
+  /// Makes the last copy a swap, with a place for what goes the other way.
+  static void make_swap(Table& table, Place other_way, backend::Swap swap);
+  // The buffer of an exchange, on the member of a place, that has the input, or the output, at this place.
+  [[nodiscard]] BufferId input_beside(Place place) const {
+    const auto inputs = static_cast<BufferId>(work_.homes.size() / 2);
+    return place.buffer < inputs ? place.buffer : place.buffer - inputs;
+  }
+  [[nodiscard]] BufferId output_beside(Place place) const {
+    const auto inputs = static_cast<BufferId>(work_.homes.size() / 2);
+    return place.buffer < inputs ? place.buffer + inputs : place.buffer;
+  }
+  /// Returns true if the member that a place is on is known to exchange in place there.
+  [[nodiscard]] bool is_in_place(Place place) const {
+    return std::ranges::binary_search(work_.exchanged_in_place, output_beside(place));
   }
   /// Orders copies so that every member copies from the member after it first (`shares.hpp`), and from those
   /// before it later; or, if flows are written, to them. Its own bytes come last; if they are many, they are

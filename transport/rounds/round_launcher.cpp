@@ -272,7 +272,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   const Progress& progress = team_.progress();
   const RoundPart& part = plan.parts[local][index];
   const Resolver resolver(plan, windows, local, addresses);
-  expose(part, addresses, task.exposed);
+  expose(plan, part, addresses, task.exposed);
   task.round = {.layout = windows.layout(),
                 .windows = windows.seen_by(local),
                 .member = static_cast<std::uint32_t>(team_.membership().first_local() + local),
@@ -291,6 +291,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .is_low_latency = plan.protocol == Protocol::low_latency,
                 .is_direct = plan.protocol == Protocol::direct,
                 .writes_exposed = plan.writes_exposed,
+                .swaps = plan.swaps,
                 .puts = {part.puts.segments, resolver.resolve(part.puts.pointers, task.puts)},
                 .readers = part.readers,
                 .sources = part.sources,
@@ -310,16 +311,21 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   }
 }
 
-void RoundLauncher::expose(const RoundPart& part, std::span<std::byte* const> addresses,
-                           std::vector<std::byte*>& exposed) const {
+void RoundLauncher::expose(const RoundPlan& plan, const RoundPart& part,
+                           std::span<std::byte* const> addresses, std::vector<std::byte*>& exposed) const {
   const std::size_t count = part.exposed.size();
   exposed.resize(part.readers.size() * count);
+  const auto is_in_place = [&](BufferId buffer) { return std::ranges::binary_search(plan.in_place, buffer); };
+  const bool are_some = !plan.in_place.empty() && std::ranges::any_of(part.exposed, is_in_place);
   for (std::size_t i = 0; i < count; ++i) {
     std::byte* const address = addresses[part.exposed[i]];
     Registrations::Exposed memory(address);
     if (Registrations* const opened = team_.registrations()) memory = opened->find(address);
-    for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
-      exposed[reader * count + i] = memory.seen_by(part.readers[reader]);
+    for (std::size_t reader = 0; reader < part.readers.size(); ++reader) {
+      std::byte* const seen = memory.seen_by(part.readers[reader]);
+      exposed[reader * count + i] =
+          are_some ? backend::ExposedAddress::marked(seen, is_in_place(part.exposed[i]), i == 0) : seen;
+    }
   }
 }
 

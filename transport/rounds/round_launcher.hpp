@@ -139,7 +139,7 @@ class RoundLauncher {
   /// Prepares part number `index` of a local member in `task`.
   void prepare(Task& task, const Launch& launch, std::size_t local, std::size_t index) const;
   /// Collects the addresses by which each reader finds the memory that the part exposes.
-  void expose(const RoundPart& part, std::span<std::byte* const> addresses,
+  void expose(const RoundPlan& plan, const RoundPart& part, std::span<std::byte* const> addresses,
               std::vector<std::byte*>& exposed) const;
 
   Runtime& runtime_;

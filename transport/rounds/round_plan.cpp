@@ -5,7 +5,7 @@ namespace tutti::transport::team {
 
 std::size_t RoundPlan::bytes() const noexcept {
   const auto bytes_in = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
-  std::size_t total = sizeof(RoundPlan) + bytes_in(reaches);
+  std::size_t total = sizeof(RoundPlan) + bytes_in(reaches) + bytes_in(in_place);
   for (const std::vector<RoundPart>& own : parts) {
     total += bytes_in(own);
     for (const RoundPart& part : own) {

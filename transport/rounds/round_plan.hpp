@@ -25,9 +25,10 @@ struct TeamWork {
     std::vector<Flow> flows;  ///< to any members, the source's own included
   };
 
-  bool outputs_are_apart = false;       ///< see `Problem`
-  bool is_all_to_all_in_place = false;  ///< see `Problem`
-  std::vector<LaneId> homes;            ///< of each buffer
+  bool outputs_are_apart = false;            ///< see `Problem`
+  std::vector<BufferId> exchanged_in_place;  ///< see `Problem`
+  bool may_swap = false;                     ///< see `Problem`
+  std::vector<LaneId> homes;                 ///< of each buffer
   /// Bytes of each of the last buffers, which are no operands: memory in which members keep what they relay.
   std::vector<std::uint64_t> share_bytes;
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows
@@ -86,7 +87,9 @@ struct RoundPlan {
   std::size_t first_local = 0;  ///< the member whose parts come first
   std::uint32_t round_count = 0;
   Protocol protocol = Protocol::slots;
-  bool writes_exposed = false;                ///< members write to memory that others expose
+  bool writes_exposed = false;                ///< `backend::TeamRound::writes_exposed`
+  bool swaps = false;                         ///< `backend::TeamRound::swaps`
+  std::vector<BufferId> in_place;             ///< buffers that are exposed as in place, in ascending order
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
   /// The buffers that each local member exposes in some round, each once.
   std::vector<std::vector<BufferId>> exposed;

@@ -20,7 +20,8 @@ class Sharing {
  public:
   Sharing(const Problem& problem, const RoundTuning& tuning) : problem_(problem), tuning_(tuning) {
     work_.outputs_are_apart = problem.outputs_are_apart;
-    work_.is_all_to_all_in_place = problem.is_all_to_all_in_place;
+    work_.exchanged_in_place = problem.exchanged_in_place;
+    work_.may_swap = problem.may_swap;
     work_.homes = problem.homes;
     work_.places = problem.places;
     next_stage();

@@ -22,6 +22,11 @@ class EarlyAccesses {
         accesses_[local].push_back({.address = addresses_[source.buffer] + offset, .bytes = put.row_bytes});
       }
     }
+    for (const BufferId buffer : part.exposed) {
+      if (!std::ranges::binary_search(plan_.in_place, buffer)) continue;
+      accesses_[local].push_back(
+          {.address = addresses_[buffer], .bytes = plan_.reaches[buffer], .writes = true});
+    }
     for (const backend::FanOutSegment& copy : part.copies.segments) {
       const Place source = part.copies.pointers[copy.source];
       for (std::uint64_t row = 0; row < copy.rows; ++row)

@@ -114,9 +114,9 @@ void CudaBackend::prepare(int device) {
     // A failure here fails again at the launch, where it can be reported with a meaning.
     for (const auto& preload :
          {preload_fan_out, preload_ordered_sum, preload_ordered_reduction, preload_convert, preload_fill,
-          preload_random_fill, preload_norms, preload_wait, preload_team_copies, preload_team_sums,
-          preload_team_reductions, preload_links, preload_low_latency_copies, preload_low_latency_sums,
-          preload_low_latency_reductions}) {
+          preload_random_fill, preload_norms, preload_wait, preload_team_copies, preload_team_swaps,
+          preload_team_sums, preload_team_reductions, preload_links, preload_low_latency_copies,
+          preload_low_latency_sums, preload_low_latency_reductions}) {
       forget(preload());
     }
     at(device).may_launch_dependently = team_kernels_may_be_dependent();

@@ -139,7 +139,10 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                    return launch(where, task, argument, table.shape);
                  });
   } else {
-    auto* const launch = reduces ? launch_team_reductions : adds ? launch_team_sums : launch_team_copies;
+    auto* const launch = reduces      ? launch_team_reductions
+                         : adds       ? launch_team_sums
+                         : task.swaps ? launch_team_swaps
+                                      : launch_team_copies;
     launch_table(stream, "team round kernel", table,
                  reduces ? medium_parameter_table : parameter_table_limit_,
                  [&](const TableArgument& argument) {

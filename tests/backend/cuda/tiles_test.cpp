@@ -5,6 +5,7 @@
 #include "support/values/reference_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -364,6 +365,35 @@ TEST_F(CudaTiles, AllButTheFirstAddWholeTransactionsOfTheFirstInput) {
       }
       EXPECT_EQ(next, begin + count * sizeof(float));
     }
+  }
+}
+
+TEST_F(CudaTiles, SwapTwoBlocks) {
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    clear();
+    const std::uint64_t bytes = draw(1, 400) * 256;
+    const bool is_in_place = toss();
+    const std::size_t misalignment = is_in_place ? 0 : std::array{0U, 4U, 1U}[draw(0, 2)];
+    Array& given = make_array(bytes, misalignment);
+    Array& exposed = make_array(bytes, 0);
+    Array& taken = is_in_place ? given : make_array(bytes, misalignment);
+    taken.expected() = exposed.expected();
+    exposed.expected().assign(given.begin(), given.begin() + bytes);
+    const std::vector<FanOutSegment> segments{{.row_bytes = bytes,
+                                               .source = 0,
+                                               .first_target = 1,
+                                               .target_count = 1,
+                                               .swap = Swap::of_both_in_place}};
+    SegmentTable table;
+    table.shape = append_table(FanOut{segments, pointers_}, {.warps = toss() ? 10U : 1000U}, table);
+    run_tiles<FanOutEntry>(table.blob.data(), table.shape,
+                           [&](const auto& entry, auto*, auto tile, auto lane) {
+                             EXPECT_EQ(entry.swap, Swap::of_both_in_place);
+                             swap_tile(entry, given.begin(), exposed.begin(), taken.begin(), tile, lane);
+                           });
+    expect_all_arrays();
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -192,6 +192,12 @@ void all_to_all_hands_every_part_to_its_member(Group& group) {
   }
   for (const DType dtype : {DType::int8, DType::bfloat16, DType::complex128})
     start_all_to_all(group, dtype, 77, InPlaceOf::none, ++seed)();
+  // Large enough to be read where they lie, and written; such parts can be swapped.
+  const bool is_cuda = backend_kind() == BackendKind::cuda;
+  for (const std::int64_t count : {is_cuda ? 262'144 : 25'600, is_cuda ? 1'048'640 : 98'304}) {
+    for (const InPlaceOf in_place : {InPlaceOf::none, InPlaceOf::every_second, InPlaceOf::all})
+      start_all_to_all(group, DType::float32, count, in_place, ++seed)();
+  }
 }
 
 Check start_all_to_all_coalesced(const Group& group, const std::vector<Column>& columns, std::uint64_t seed) {
@@ -216,6 +222,15 @@ Check start_all_to_all_coalesced(const Group& group, const std::vector<Column>& 
 }
 
 void all_to_all_takes_lists(Group& group) {
+  // Some members have some of them in place, and swap these.
+  const std::int64_t large = backend_kind() == BackendKind::cuda ? 262'144 : 25'600;
+  start_all_to_all_coalesced(group,
+                             {{DType::float32, large},
+                              {DType::float32, 64},
+                              {DType::int8, 256},
+                              {DType::float32, 4 * large},
+                              {DType::float64, large}},
+                             20)();
   start_all_to_all_coalesced(
       group, {{DType::float32, 12}, {DType::int8, 0}, {DType::float64, 20'001}, {DType::bfloat16, 7}}, 21)();
   start_all_to_all_coalesced(group, {}, 22)();

@@ -4,6 +4,7 @@
 #include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/values/test_tensor.hpp"
+#include "tutti/device.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
 
@@ -97,9 +98,10 @@ void large_operands_may_lie_anywhere(Group& group) {
 void large_exchanges_in_place_may_lie_anywhere(Group& group) {
   const std::int32_t members = group.members();
   // Large enough to be written where they go: parts of more than 4 MiB, or 256 KiB of virtual devices.
-  const std::int64_t count = backend_kind() == BackendKind::cuda ? 2'100'003 : 65'541;
+  const std::int64_t largest = backend_kind() == BackendKind::cuda ? 2'100'032 : 65'600;
   const auto number = [&](std::int32_t member, std::int32_t part) { return 100 * member + part + 1; };
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 6; ++round) {
+    const std::int64_t count = largest - round % 2;  // parts that can be swapped, and others
     std::vector<Tensor> tensors = mixed_zeros(group, count * members, round);
     const auto part_of = [&](int own, std::int32_t part) {
       return tensors[static_cast<std::size_t>(own)].narrow(0, part * count, count);

@@ -175,6 +175,58 @@ struct FanOutShifts {
   std::uint64_t target = 0;
 };
 
+/// The vectors of each block that a lane loads before it stores the first of a swap.
+inline constexpr std::uint32_t swaps_in_flight = 2;
+
+/// Stores `given` to `exposed`, and what was there to `taken`, which may be `given`; all are aligned to
+/// words.
+template <class Word>
+TUTTI_HOST_DEVICE inline void swap_words(const std::byte* given, std::byte* exposed, std::byte* taken,
+                                         std::uint32_t bytes, std::uint32_t lane) {
+  const std::uint32_t words = bytes / sizeof(Word);
+  for (std::uint32_t first = lane; first < words; first += warp_lanes * swaps_in_flight) {
+    Word theirs[swaps_in_flight] = {};
+    Word own[swaps_in_flight] = {};
+#pragma unroll
+    for (std::uint32_t k = 0; k < swaps_in_flight; ++k) {
+      const std::uint32_t word = first + k * warp_lanes;
+      if (word >= words) continue;
+      theirs[k] = reinterpret_cast<const Word*>(exposed)[word];
+      own[k] = reinterpret_cast<const Word*>(given)[word];
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < swaps_in_flight; ++k) {
+      const std::uint32_t word = first + k * warp_lanes;
+      if (word >= words) continue;
+      reinterpret_cast<Word*>(exposed)[word] = own[k];
+      reinterpret_cast<Word*>(taken)[word] = theirs[k];
+    }
+  }
+}
+
+/// Swaps what one tile of a single row has of two blocks: stores `given` to `exposed`, and what was there to
+/// `taken`, which may be `given`. Rows are multiples of vectors, and `exposed` is aligned to them.
+TUTTI_HOST_DEVICE inline void swap_tile(const FanOutEntry& entry, const std::byte* given, std::byte* exposed,
+                                        std::byte* taken, std::uint32_t tile, std::uint32_t lane) {
+  const std::uint32_t local = tile - entry.first_tile;
+  const std::uint32_t lead = bytes_to_transaction(exposed);
+  const std::uint64_t begin = local == 0 ? 0 : std::uint64_t{local} * entry.tile_width + lead;
+  const std::uint64_t next = (std::uint64_t{local} + 1) * entry.tile_width + lead;
+  if (begin >= entry.row_bytes) return;  // the tiles before have it all
+  const auto bytes = static_cast<std::uint32_t>((next < entry.row_bytes ? next : entry.row_bytes) - begin);
+  given += begin;
+  exposed += begin;
+  taken += begin;
+  const std::uint32_t misaligned = misalignment(given) | misalignment(taken);
+  if (misaligned == 0) {
+    swap_words<uint4>(given, exposed, taken, bytes, lane);
+  } else if (misaligned % sizeof(std::uint32_t) == 0) {
+    swap_words<std::uint32_t>(given, exposed, taken, bytes, lane);
+  } else {
+    swap_words<std::uint8_t>(given, exposed, taken, bytes, lane);
+  }
+}
+
 TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* const* pointers,
                                         std::uint32_t tile, std::uint32_t lane, FanOutShifts shifts = {}) {
   const std::uint32_t local = tile - entry.first_tile;

@@ -66,6 +66,8 @@ cudaError_t launch_wait(LaunchSite where, std::uint32_t* flag, std::uint64_t lon
 // A part without work is a kernel, too, as others wait for it.
 cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape);
+cudaError_t launch_team_swaps(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                              const TeamShape& shape);
 cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                              const TeamShape& shape);
 cudaError_t launch_team_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
@@ -95,6 +97,7 @@ cudaError_t preload_random_fill();
 cudaError_t preload_norms();
 cudaError_t preload_wait();
 cudaError_t preload_team_copies();
+cudaError_t preload_team_swaps();
 cudaError_t preload_team_sums();
 cudaError_t preload_team_reductions();
 /// Returns true if the kernels of teams, as the current device has loaded them, wait for the kernel before

@@ -10,6 +10,7 @@ namespace {
 
 struct Copies {
   using Entry = FanOutEntry;
+  static constexpr bool swaps = false;
   static std::size_t shared_bytes_per_warp(const TeamRound&) { return 0; }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {

@@ -125,6 +125,7 @@ std::uint64_t cut_segment(const FanOutSegment& segment, std::uint32_t tile_bytes
   entry.source = segment.source;
   entry.first_target = segment.first_target;
   entry.target_count = segment.target_count;
+  entry.swap = segment.swap;
   if (entry.source_pitch == entry.row_bytes && entry.target_pitch == entry.row_bytes) {
     entry.row_bytes *= entry.rows;
     entry.rows = 1;

@@ -56,6 +56,7 @@ struct FanOutEntry {
   std::uint16_t rows_per_tile;  ///< 1 where a row has several tiles
   FanOutPath path;
   FarSide far_side;
+  Swap swap;
 };
 static_assert(sizeof(FanOutEntry) == 56);
 

@@ -42,7 +42,8 @@
 /// (Further addresses are in the slot, behind a fence.) No fence is needed to ensure that memory has been
 /// read before others are told: a thread has stored results made of what it has read, so the reads are over,
 /// before it comes to a barrier. A member that writes to exposed memory has fences at its end, as where
-/// something is put, and so has one that sets a flag for the host. Counting in memory of the device
+/// something is put, and so has one that sets a flag for the host. In a round that swaps, the marks on the
+/// first addresses tell all blocks whether it does. Counting in memory of the device
 /// (`TeamCounters::done`) orders nothing.
 ///
 /// A member that gives up while others may still write to its memory withdraws the addresses that it has
@@ -156,12 +157,11 @@ struct TeamSources {
     const auto bits = reinterpret_cast<std::uintptr_t>(place);
     if (SourcePlace::is_in_slot(bits)) return place + shift;
     if (SourcePlace::is_own(bits)) return reinterpret_cast<const std::byte*>(SourcePlace::address(bits));
-    const auto number = static_cast<std::uint32_t>(SourcePlace::number(bits));
-    return exposed(number) + SourcePlace::offset(bits);
+    return exposed(bits) + SourcePlace::offset(bits);
   }
-
- private:
-  [[nodiscard]] __device__ const std::byte* exposed(std::uint32_t number) const {
+  /// Returns the address, as the other member tells it, that a place in exposed memory refers to.
+  [[nodiscard]] __device__ const std::byte* exposed(std::uintptr_t place) const {
+    const auto number = static_cast<std::uint32_t>(SourcePlace::number(place));
     const std::uint32_t member = number / part.task.most_exposed;
     const std::uint32_t index = number % part.task.most_exposed;
     const bool is_in_line = index < TeamWindowLayout::exposed_lines;
@@ -178,6 +178,7 @@ struct TeamSources {
 };
 
 /// `Gets::run(view, entry, tile, lane, task, sources)` does the second half's work for one tile.
+/// `Gets::swaps` tells that it is for rounds that swap.
 template <class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (exposes && is_first_warp) TeamPart::fence();
   const bool checks_credit = blockDim.x > warp_lanes ? warp == 1 : is_first_warp;
   const TeamState state = load_state(task.counters);
-  const TeamPart part{task, table.data(), state.rounds};
+  TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const SlotCredit credit(task, own, checks_credit && (puts || exposes));
   bool gave_up = state.gave_up;
@@ -233,6 +234,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 
   // The last threads wait, as the first may still be publishing.
   __shared__ FirstExposed at_hand[most_at_hand];
+  bool are_some_in_place = false;
   const auto* const sources =
       reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
   for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
@@ -240,6 +242,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     if (task.is_direct) {
       const FirstExposed exposed = part.wait_for_exposed(source, gave_up);
       gave_up |= exposed.first == nullptr;
+      if constexpr (Gets::swaps) {
+        are_some_in_place |=
+            ExposedAddress::are_some_in_place(reinterpret_cast<std::uintptr_t>(exposed.first));
+      }
       if (source < most_at_hand) at_hand[source] = exposed;
     } else {
       std::byte* const flag = own + task.layout.ready_offset(source, part.round());
@@ -250,6 +256,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     if (is_first_warp && !state.gave_up) part.withdraw();  // otherwise nothing is exposed
     return;
   }
+  if constexpr (Gets::swaps) part.writes_where_marked = __syncthreads_or(are_some_in_place ? 1 : 0) != 0;
   const TeamSources where{part, shift, at_hand};
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {

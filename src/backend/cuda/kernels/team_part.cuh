@@ -137,7 +137,8 @@ struct FirstExposed {
 struct TeamPart {
   const TeamArguments& task;
   const std::byte* table;
-  std::uint64_t rounds;  ///< of the calls before
+  std::uint64_t rounds;              ///< of the calls before
+  bool writes_where_marked = false;  ///< in a round that swaps: this member writes to memory that is in place
 
   [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
     return reinterpret_cast<std::byte* const*>(table)[member];
@@ -243,7 +244,9 @@ struct TeamPart {
     return everyone_told() + (task.done != nullptr ? 1 : 0);
   }
   /// Returns true if others read what this part has written.
-  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_exposed; }
+  [[nodiscard]] __device__ bool writes_for_others() const {
+    return !task.is_direct || task.writes_exposed || writes_where_marked;
+  }
   /// Returns true if what the blocks have done must be visible before what the last of them publishes.
   [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
   /// Ends the part, by one warp: publishes from `begin` on, once the members to whom memory was exposed have

@@ -18,6 +18,7 @@ extern __shared__ const std::byte* found_operands[];
 template <class Op>
 struct TeamReductions {
   using Entry = SumEntry;
+  static constexpr bool swaps = false;
   static std::size_t shared_bytes_per_warp(const TeamRound& task) {
     const OrderedReduction& all = task.reductions;
     return sizeof(std::byte*) * (all.input_count + (all.output_count > 1 ? all.output_count : 0));

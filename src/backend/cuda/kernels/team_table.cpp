@@ -13,6 +13,14 @@ namespace {
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
+/// Returns true if copies of a direct round read what others expose, instead of writing there.
+bool reads_exposed(const TeamRound& task) {
+  if (!task.swaps) return !task.writes_exposed;
+  return std::ranges::any_of(task.copies.segments, [&](const FanOutSegment& segment) {
+    return !SourcePlace::is_own(reinterpret_cast<std::uintptr_t>(task.copies.pointers[segment.source]));
+  });
+}
+
 }  // namespace
 
 std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
@@ -40,7 +48,7 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
   const Cut puts_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
   Cut copies_cut = puts_cut;
-  if (task.is_direct && !task.writes_exposed) copies_cut.far_side = FarSide::source;
+  if (task.is_direct && reads_exposed(task)) copies_cut.far_side = FarSide::source;
   const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
   shape.puts = append_table(task.puts, puts_cut, table);

@@ -2,6 +2,8 @@
 #include "backend/host/kernels/kernels.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstring>
 
 namespace tutti::backend::host {
@@ -40,6 +42,16 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
     }
   }
   finish(stores);
+}
+
+void swap_bytes(std::size_t bytes, const std::byte* given, std::byte* exposed, std::byte* taken) {
+  std::array<std::byte, 4096> kept;
+  for (std::size_t begin = 0; begin < bytes; begin += kept.size()) {
+    const std::size_t count = std::min(bytes - begin, kept.size());
+    std::memcpy(kept.data(), given + begin, count);
+    std::memcpy(taken + begin, exposed + begin, count);
+    std::memcpy(exposed + begin, kept.data(), count);
+  }
 }
 
 void fan_out_segment(const FanOutSegment& segment, const std::byte* source,

@@ -19,6 +19,10 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
 void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
                      std::span<std::byte* const> targets, Stores stores);
 
+/// Copies `bytes` bytes from `given` to `exposed`, and those that were there to `taken`, which may be
+/// `given`.
+void swap_bytes(std::size_t bytes, const std::byte* given, std::byte* exposed, std::byte* taken);
+
 /// Combines `count` elements of each of `inputs`, in ascending order, into each of `outputs`.
 void ordered_reduction_segment(DType dtype, const Reducing& reducing, std::size_t count,
                                std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,

@@ -34,6 +34,21 @@ FanOutWork::FanOutWork(const FanOut& task)
   }
 }
 
+SwapWork::SwapWork(const FanOut& task)
+    : segments_(task.segments.begin(), task.segments.end()),
+      pointers_(task.pointers.begin(), task.pointers.end()) {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    check_entries("team_round", i, segments_[i].source, 1, pointers_.size());
+    check_entries("team_round", i, segments_[i].first_target, segments_[i].swap == Swap::never ? 1 : 2,
+                  pointers_.size());
+    if (segments_[i].rows != 1 || segments_[i].target_count != 1) {
+      refuse_table("team_round", fmt::format("segment {} of a round that swaps has {} rows and {} targets; "
+                                             "one of each is expected",
+                                             i, segments_[i].rows, segments_[i].target_count));
+    }
+  }
+}
+
 OrderedReductionWork::OrderedReductionWork(const OrderedReduction& task)
     : dtype_(task.dtype),
       kind_(task.reducing.kind),

@@ -4,6 +4,7 @@
 #include "backend/host/kernels/kernels.hpp"
 #include "backend/host/memory/translation.hpp"
 #include "backend/operations.hpp"
+#include "backend/team_round.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,21 @@ class FanOutWork {
   /// Runs the copies with every source replaced by `source(place)`, and every target by `target(place)`.
   template <class Source, class Target>
   void run(Translation& translation, const Source& source, const Target& target) const;
+
+ private:
+  std::vector<FanOutSegment> segments_;
+  std::vector<std::byte*> pointers_;
+};
+
+/// The copies of a round that swaps (`TeamRound::swaps`).
+class SwapWork {
+ public:
+  /// Keeps a copy of the description. Throws Error(invalid_argument) if it contradicts itself.
+  explicit SwapWork(const FanOut& task);
+  /// Runs the copies. `places.address_of(place)` finds memory; `places.is_in_place(place)` tells whether
+  /// memory that another member exposes is in place.
+  template <class Places>
+  void run(Translation& translation, const Places& places) const;
 
  private:
   std::vector<FanOutSegment> segments_;
@@ -73,6 +89,52 @@ void FanOutWork::run(Translation& translation, const Source& source, const Targe
     fan_out_segment(segments_[i], sources[i], remaining.first(segments_[i].target_count), stores);
     remaining = remaining.subspan(segments_[i].target_count);
   }
+}
+
+template <class Places>
+void SwapWork::run(Translation& translation, const Places& places) const {
+  struct Found {
+    std::size_t bytes;
+    const std::byte* source;
+    std::byte* target;
+    std::byte* taken;  ///< nullptr: the bytes are copied
+  };
+  const auto place = [&](std::uint32_t index) { return reinterpret_cast<std::uintptr_t>(pointers_[index]); };
+  std::vector<Found> found;
+  found.reserve(segments_.size());
+  std::uint64_t written = 0;
+  for (const FanOutSegment& segment : segments_) {
+    const std::uint64_t source = place(segment.source);
+    const std::uint64_t target = place(segment.first_target);
+    const std::size_t bytes = segment.row_bytes;
+    translation.begin_segment();
+    if (segment.swap != Swap::never) {
+      const SwapPlaces swapped = SwapPlaces::of(source, target, place(segment.first_target + 1));
+      if (places.is_in_place(swapped.exposed)) {
+        const std::byte* const given = translation.read(places.address_of(swapped.given), bytes);
+        std::byte* const exposed = places.address_of(swapped.exposed);
+        std::byte* const overwritten = translation.write(exposed, bytes);
+        translation.begin_segment();
+        static_cast<void>(translation.read(exposed, bytes));
+        std::byte* const taken = translation.write(places.address_of(swapped.taken), bytes);
+        found.push_back({bytes, given, overwritten, taken});
+        continue;
+      }
+      if (segment.swap == Swap::of_both_in_place) continue;
+    }
+    const std::byte* const from = translation.read(places.address_of(source), bytes);
+    found.push_back({bytes, from, translation.write(places.address_of(target), bytes), nullptr});
+    written += bytes;
+  }
+  const Stores stores = stores_for(written);
+  for (const auto& [bytes, source, target, taken] : found) {
+    if (taken != nullptr) {
+      swap_bytes(bytes, source, target, taken);
+    } else {
+      put(target, source, bytes, stores);
+    }
+  }
+  finish(stores);
 }
 
 template <class Place>

@@ -23,14 +23,24 @@ class Sources {
   Sources(const TeamWindowLayout& layout, const std::byte* own_window, std::uint64_t shift)
       : shift_(shift), slot_(own_window + layout.slots_offset() + shift) {}
 
-  [[nodiscard]] std::byte* operator()(std::byte* place) const {
-    const auto bits = reinterpret_cast<std::uintptr_t>(place);
-    if (SourcePlace::is_in_slot(bits)) return place + shift_;
-    if (SourcePlace::is_own(bits)) return reinterpret_cast<std::byte*>(SourcePlace::address(bits));
-    return reinterpret_cast<std::byte* const*>(slot_)[SourcePlace::number(bits)] + SourcePlace::offset(bits);
+  [[nodiscard]] std::byte* operator()(const std::byte* place) const {
+    return address_of(reinterpret_cast<std::uintptr_t>(place));
+  }
+  [[nodiscard]] std::byte* address_of(std::uint64_t place) const {
+    if (SourcePlace::is_in_slot(place)) return reinterpret_cast<std::byte*>(place + shift_);
+    if (SourcePlace::is_own(place)) return reinterpret_cast<std::byte*>(SourcePlace::address(place));
+    return reinterpret_cast<std::byte*>(ExposedAddress::address(told(place)) + SourcePlace::offset(place));
+  }
+  /// Returns true if the other member marks what it exposes at this place.
+  [[nodiscard]] bool is_in_place(std::uint64_t exposed) const {
+    return ExposedAddress::is_in_place(told(exposed));
   }
 
  private:
+  [[nodiscard]] std::uint64_t told(std::uint64_t exposed) const {
+    return reinterpret_cast<const std::uint64_t*>(slot_)[SourcePlace::number(exposed)];
+  }
+
   std::uint64_t shift_;
   const std::byte* slot_;
 };
@@ -70,12 +80,13 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
       waits_(!task.sources.empty()),
       puts_(task.puts),
       readers_(task.readers.begin(), task.readers.end()),
-      copies_(task.copies),
+      copies_(task.swaps ? FanOut() : task.copies),
       exposed_count_(task.exposed_count),
       exposed_(task.exposed.begin(), task.exposed.end()),
       done_(task.done),
       done_value_(task.done_value),
       counts_done_(task.counts_done) {
+  if (task.swaps) swaps_.emplace(task.copies);
   if (!task.reductions.segments.empty()) reductions_.emplace(task.reductions);
   if (exposes() || !puts_.empty()) {
     until_free_.reserve(layout_.members);
@@ -153,6 +164,8 @@ void TeamPart::take(Translation& translation) const {
   const Sources sources(layout_, own_window_, shift());
   if (reductions_) {
     reductions_->run(translation, sources);
+  } else if (swaps_) {
+    swaps_->run(translation, sources);
   } else if (is_direct_) {
     copies_.run(translation, sources, sources);
   } else {

@@ -69,7 +69,7 @@ class TeamPart {
   /// description contradicts itself.
   TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> window, RoundCount rounds);
 
-  [[nodiscard]] bool takes() const noexcept { return waits_ || !copies_.empty() || reductions_; }
+  [[nodiscard]] bool takes() const noexcept { return waits_ || !copies_.empty() || swaps_ || reductions_; }
   [[nodiscard]] bool exposes() const noexcept { return exposed_count_ != 0; }
   /// Returns the conditions of `put`: all have read what it overwrites.
   [[nodiscard]] std::span<const Condition> until_free() const noexcept { return until_free_; }
@@ -137,6 +137,7 @@ class TeamPart {
   FanOutWork puts_;
   std::vector<std::uint32_t> readers_;
   FanOutWork copies_;
+  std::optional<SwapWork> swaps_;                   ///< or else `copies_`
   std::optional<OrderedReductionWork> reductions_;  ///< or else `copies_`
   std::uint32_t exposed_count_;
   std::vector<std::byte*> exposed_;  ///< by reader
