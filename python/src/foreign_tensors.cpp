@@ -3,6 +3,7 @@
 
 #include "arguments.hpp"
 #include "exchange_api.hpp"
+#include "shared_object.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/error.hpp"
@@ -273,14 +274,6 @@ void delete_versioned(PyObject* capsule) {
   delete_capsule<Versioned>(capsule, versioned_name);
 }
 
-/// Returns whether tutti's current stream of a device is being captured; the default one of a GPU cannot be.
-bool is_current_captured(const Stream& current) {
-  if (current.native_handle() == nullptr) return false;
-  if (current.device() == current_device()) return is_current_stream_capturing();
-  const DeviceGuard guard(current.device());
-  return is_current_stream_capturing();
-}
-
 void* current_handle(const Library& library, Device device) {
   if (library.exchange != nullptr) return library.exchange->stream_of(device);
   return StreamArgument{library.current_stream(device.index())}.get(device).native_handle();
@@ -397,7 +390,7 @@ std::optional<Stream> Kind::current_stream(Device device) const {
   if (!has_streams(*origin_)) return std::nullopt;
   void* const handle = current_handle(*origin_, device);
   const Stream own = tutti::current_stream(device);
-  if (handle == own.native_handle() || is_current_captured(own)) return std::nullopt;
+  if (handle == own.native_handle() || is_captured(own)) return std::nullopt;
   return ExternalStream(handle, device);
 }
 

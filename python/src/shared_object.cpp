@@ -86,6 +86,10 @@ std::shared_ptr<void> shared_object(nb::handle object) {
 }
 
 bool is_captured(const Stream& stream) {
+  // The default stream of a GPU cannot be captured. Calls ask this of a current stream nearly always.
+  if (stream.native_handle() == nullptr) return false;
+  if (stream.device() == current_device() && stream == current_stream(stream.device()))
+    return is_current_stream_capturing();
   const StreamGuard guard(stream);
   return is_current_stream_capturing();
 }
