@@ -153,16 +153,12 @@ void Group::require_kept() const {
 
 void Group::carry_out_calls() {
   if (calls_.empty()) return;
-  Clique& only = *calls_.front().comm->clique;
-  if (calls_.size() == 1 && only.size() == 1) return only.carry_out(calls_.front());
-  if (only.size() == 1 && are_messages_of_one(calls_)) {
-    const std::shared_ptr<Clique> clique = calls_.front().comm->clique;  // an abort frees the handle
-    return clique->send_and_receive(calls_);
-  }
+  const std::shared_ptr<Clique> first_clique = calls_.front().comm->clique;  // an abort frees the handle
+  if (calls_.size() == 1 && first_clique->size() == 1) return first_clique->carry_out(calls_.front());
+  if (first_clique->size() == 1 && are_messages_of_one(calls_)) return first_clique->send_and_receive(calls_);
   if (are_of_all_members(calls_)) {
-    const std::shared_ptr<Clique> clique = calls_.front().comm->clique;  // an abort frees the handle
     std::ranges::sort(calls_, {}, [](const Call& call) { return call.comm->local; });
-    if (clique->carry_out_at_once(calls_)) return;
+    if (first_clique->carry_out_at_once(calls_)) return;
   }
   std::vector<Batch> batches = batches_of(calls_);
   // Those of one clique one behind the other.
