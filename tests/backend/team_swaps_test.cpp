@@ -119,7 +119,7 @@ TEST_P(TeamRounds, SwapBlocksThatAreInPlace) {
         side.input = memory[2 * t][member];
         side.output = side.is_in_place ? side.input : memory[2 * t + 1][member];
         // What is not exposed may lie anywhere.
-        const std::uint64_t shift = side.is_in_place ? 0 : std::array{0, 4, 1}[draw(0, 2)];
+        const std::uint64_t shift = side.is_in_place ? 0 : std::array<std::uint64_t, 3>{0, 4, 1}[draw(0, 2)];
         (is_written ? side.input : side.output) += shift;
         const std::uint64_t from = draw(0, static_cast<std::int64_t>(TeamExercise::bits_bytes - bytes));
         patterns[t].push_back(team().input_bytes(member).subspan(from, bytes));
