@@ -28,7 +28,7 @@ std::string explain_low_latency(std::size_t members, const transport::team::Team
                      capabilities.layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
 }
 
-/// The plan of a call whose members' own inputs are where its outputs need them, except of an exchange.
+/// Describes the plan of a call in which own inputs lie in the outputs that need them, except in exchanges.
 std::string explain_plan(const TeamContext& context, const Request& request, std::size_t root) {
   Request in_place = request;
   leave_own_copies_alone(in_place, context.team().membership().member_count(), root,

@@ -113,7 +113,7 @@ class ExposedAddress {
 /// The places (`SourcePlace`) of a copy between members in a round that swaps.
 struct SwapPlaces {
   std::uint64_t given;    ///< in own memory: the bytes for the other member
-  std::uint64_t exposed;  ///< by the other member
+  std::uint64_t exposed;  ///< in memory that the other member exposes
   std::uint64_t taken;    ///< in own memory: where the other's bytes go
 
   /// From the copy's pointers: its source, its target, and the place for the block that goes the other way.
