@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <numeric>
 
@@ -62,22 +63,13 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
     const TeamCounters counters{.rounds = rounds_before};
     transfer(member.stream, member.counters, &counters, sizeof counters);
 
-    member.input_bytes =
-        test::random_bits(DType::uint8, {static_cast<std::int64_t>(bits_bytes)}, random_.next()).bytes;
-    member.input_bytes.resize(numbers_offset(all_dtypes.back(), SumAlignment::none) + 2 * numbers_bytes);
-    for (const DType dtype : all_dtypes) {
-      for (const SumAlignment alignment : {SumAlignment::alike, SumAlignment::element, SumAlignment::none}) {
-        const auto count = static_cast<std::int64_t>(numbers_bytes / size_of(dtype));
-        std::ranges::copy(test::random_numbers(dtype, {count}, random_.next()).bytes,
-                          member.input_bytes.data() + numbers_offset(dtype, alignment));
-      }
-    }
+    member.input_bytes = random_input(index);
     member.input = allocate(index, member.input_bytes.size());
     transfer(member.stream, member.input, member.input_bytes.data(), member.input_bytes.size());
 
     member.output = allocate(index, output_bytes);
-    member.expected.assign(output_bytes, untouched);
-    transfer(member.stream, member.output, member.expected.data(), output_bytes);
+    member.expected.reserve(output_bytes);
+    fill_output(member);
     machine.synchronize_stream(member.stream);
   }
   watchdog_ = std::thread([this] {
@@ -124,6 +116,34 @@ std::byte* TeamExercise::allocate(std::uint32_t member, std::size_t bytes) {
   EXPECT_NE(address, nullptr);
   members_[member].extra.push_back(address);
   return static_cast<std::byte*>(address);
+}
+
+std::span<const std::byte> TeamExercise::random_input(std::uint32_t member) {
+  static std::deque<std::vector<std::byte>> inputs;
+  while (inputs.size() <= member) {
+    test::Random random(test::test_seed() + inputs.size());
+    std::vector<std::byte>& input = inputs.emplace_back(
+        test::random_bits(DType::uint8, {static_cast<std::int64_t>(bits_bytes)}, random.next()).bytes);
+    input.resize(numbers_offset(all_dtypes.back(), SumAlignment::none) + 2 * numbers_bytes);
+    for (const DType dtype : all_dtypes) {
+      for (const SumAlignment alignment : {SumAlignment::alike, SumAlignment::element, SumAlignment::none}) {
+        const auto count = static_cast<std::int64_t>(numbers_bytes / size_of(dtype));
+        std::ranges::copy(test::random_numbers(dtype, {count}, random.next()).bytes,
+                          input.data() + numbers_offset(dtype, alignment));
+      }
+    }
+  }
+  return inputs[member];
+}
+
+void TeamExercise::fill_output(Member& member) {
+  const std::size_t filled = member.expected.size();
+  const std::size_t needed = std::min(member.used + 2 * vector_bytes, output_bytes);
+  if (needed <= filled) return;
+  member.expected.resize(std::min(2 * needed, output_bytes), untouched);
+  transfer(member.side_stream, member.output + filled, member.expected.data() + filled,
+           member.expected.size() - filled);
+  machine_.synchronize_stream(member.side_stream);
 }
 
 void TeamExercise::transfer(StreamRef stream, void* target, const void* source, std::size_t bytes) {
@@ -225,7 +245,7 @@ void TeamExercise::check() {
   ASSERT_FALSE(words_->abort.is_set());
   for (std::uint32_t index = 0; index < members(); ++index) {
     Member& member = members_[index];
-    const std::size_t bytes = std::min(member.used + 2 * vector_bytes, output_bytes);
+    const std::size_t bytes = std::min(member.used + 2 * vector_bytes, member.expected.size());
     std::vector<std::byte> found(bytes);
     transfer(member.stream, found.data(), member.output, bytes);
     machine_.synchronize_stream(member.stream);

@@ -174,9 +174,9 @@ class TeamExercise {
     TeamCounters* counters = nullptr;
     std::uint32_t counted = 0;  ///< the latest call that counts
     std::byte* input = nullptr;
-    std::vector<std::byte> input_bytes;
+    std::span<const std::byte> input_bytes;
     std::byte* output = nullptr;
-    std::vector<std::byte> expected;
+    std::vector<std::byte> expected;  ///< of the output as far as it is filled
     std::size_t used = 0;
     std::vector<void*> extra;
   };
@@ -201,6 +201,11 @@ class TeamExercise {
   /// Returns a random place at or after `cursor`, which is moved behind it; modulo 16 it is `residue`, if
   /// there is one.
   std::size_t place(std::size_t& cursor, std::size_t bytes, std::size_t multiple, std::size_t residue);
+  /// Returns what a member's input has: random bits, and numbers of all types behind them. They are drawn
+  /// once for all exercises, most of whose time that would take.
+  static std::span<const std::byte> random_input(std::uint32_t member);
+  /// Fills the output, as far as it is used and somewhat further, with bytes that tell what is written.
+  void fill_output(Member& member);
   /// Returns room in an output whose offset is `residue` modulo `multiple`.
   std::size_t output_place(Member& member, std::size_t bytes, std::size_t multiple, std::size_t residue);
   /// A part as it is enqueued, and what it points to.

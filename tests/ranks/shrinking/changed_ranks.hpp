@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "support/environment.hpp"
 #include "support/timing.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
@@ -19,7 +20,7 @@ namespace tutti::test::ranks {
 inline void expect_works(Communicator& communicator, int rank, int count) {
   EXPECT_EQ(communicator.rank(), rank);
   EXPECT_EQ(communicator.rank_count(), count);
-  for (const std::int64_t elements : {16, 10'000, 1'000'000}) {
+  for (const std::int64_t elements : {std::int64_t{16}, std::int64_t{10'000}, scaled(1'000'000)}) {
     const Tensor tensor = full({elements}, rank + 1, {.dtype = DType::float32, .device = 0});
     communicator.all_reduce_add({tensor}, {tensor});
     const auto sum = static_cast<float>(count * (count + 1)) / 2;
