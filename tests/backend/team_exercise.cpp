@@ -68,7 +68,6 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
     transfer(member.stream, member.input, member.input_bytes.data(), member.input_bytes.size());
 
     member.output = allocate(index, output_bytes);
-    member.expected.reserve(output_bytes);
     fill_output(member);
     machine.synchronize_stream(member.stream);
   }
