@@ -98,9 +98,9 @@ class CompiledSteps {
   /// In elements, by member.
   [[nodiscard]] std::vector<std::uint64_t> even_shares(std::size_t column) const {
     const std::array sizes{elements_of(column)};
-    const std::uint64_t alignment = transport::compiled_split_alignment / width_of(column);
+    const std::uint64_t multiple = transport::compiled_split_alignment / width_of(column);
     std::vector<std::uint64_t> shares;
-    for (const auto& slices : transport::split_evenly(sizes, members_, alignment))
+    for (const auto& slices : transport::split_evenly(sizes, members_, multiple))
       shares.push_back(slices.empty() ? 0 : slices.front().end - slices.front().begin);
     return shares;
   }
