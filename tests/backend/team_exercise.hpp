@@ -202,7 +202,7 @@ class TeamExercise {
   /// there is one.
   std::size_t place(std::size_t& cursor, std::size_t bytes, std::size_t multiple, std::size_t residue);
   /// Returns what a member's input has: random bits, and numbers of all types behind them. They are drawn
-  /// once for all exercises, most of whose time that would take.
+  /// once for all exercises.
   static std::span<const std::byte> random_input(std::uint32_t member);
   /// Fills the output, as far as it is used and somewhat further, with bytes that tell what is written.
   void fill_output(Member& member);
