@@ -88,6 +88,20 @@ class TUTTI_EXPORT ExternalStream : public Stream {
   ExternalStream(void* native_handle, Device device);
 };
 
+/// Wraps a stream made elsewhere that its maker never destroys. Calls on it cost what they cost on the
+/// library's own streams: on another `ExternalStream`, each call of a communicator records an event, since
+/// the stream may be gone when the next call comes, and collectives of one process cannot go by rounds.
+///
+/// The stream lives until the process ends; one of virtual devices, until these are replaced. The kernels of
+/// rounds wait for one another on several devices: while a call is made on the stream, nobody makes the
+/// stream wait for another one except through the library.
+class TUTTI_EXPORT PermanentStream : public ExternalStream {
+ public:
+  /// Throws what `ExternalStream` throws, and Error(invalid_argument) for `cudaStreamPerThread` and for a
+  /// stream that waits for the legacy default stream: one that was made without `cudaStreamNonBlocking`.
+  PermanentStream(void* native_handle, Device device);
+};
+
 /// Returns the device's default stream: the legacy default stream on GPUs.
 [[nodiscard]] TUTTI_EXPORT Stream default_stream(Device device = Device::current());
 /// Returns the calling thread's current stream of `device`. It is thread-local, one per device; a new thread

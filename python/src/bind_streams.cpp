@@ -111,6 +111,15 @@ void bind_streams(nb::module_& module) {
       nb::arg("stream_ptr"), nb::arg("device") = nb::none(),
       "Wraps a stream made elsewhere, which its maker keeps alive.");
   module.def(
+      "PermanentStream",
+      [](std::uintptr_t handle, const DeviceArgument& device) -> Stream {
+        return PermanentStream(reinterpret_cast<void*>(handle), device.get());
+      },
+      nb::arg("stream_ptr"), nb::arg("device") = nb::none(),
+      "Wraps a stream made elsewhere that is never destroyed. From now on, calls on it cost what they cost "
+      "on "
+      "tutti's own streams. While a call is made, only tutti makes it wait for other streams.");
+  module.def(
       "current_stream", [](const DeviceArgument& device) { return current_stream(device.get()); },
       nb::arg("device") = nb::none(), "The calling thread's current stream of the device.");
   module.def(

@@ -41,6 +41,9 @@ class StreamCalls {
   [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
   /// Returns true if the handle stands for another stream on another thread.
   [[nodiscard]] virtual bool is_of_calling_thread(StreamRef /*stream*/) const noexcept { return false; }
+  /// Returns true if the stream is not the legacy default stream, but waits for all work there, and that for
+  /// work of this stream.
+  [[nodiscard]] virtual bool waits_for_default_stream(StreamRef /*stream*/) { return false; }
   /// Makes later work on `stream` wait for what `event` recorded last, as of this call. Never recorded:
   /// no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;

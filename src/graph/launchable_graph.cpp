@@ -86,7 +86,7 @@ RandomDraws* LaunchableGraph::random_draws() const {
 
 void LaunchableGraph::remember(backend::StreamRef queue) {
   std::vector<backend::StreamRef>& streams = retirement_.front().streams;
-  if (passed_.handle() == nullptr && (random_draws() != nullptr || !runtime_.part<Streams>().owns(queue)))
+  if (passed_.handle() == nullptr && (random_draws() != nullptr || !runtime_.part<Streams>().lasts(queue)))
     passed_ = PooledEvent(runtime_.part<EventPool>(), device_);
   retirement_.front().marks.reserve(1);  // for the destructor
   if (passed_.handle() == nullptr && std::ranges::find(streams, queue) == streams.end())

@@ -111,6 +111,10 @@ std::ostream& operator<<(std::ostream& out, const Stream& stream) {
 ExternalStream::ExternalStream(void* native_handle, Device device)
     : Stream(external_stream(native_handle, index_of(Runtime::get(), device, "ExternalStream"))) {}
 
+PermanentStream::PermanentStream(void* native_handle, Device device) : ExternalStream(native_handle, device) {
+  Runtime::get().part<Streams>().make_permanent(StreamAccess::ref(*this));
+}
+
 Stream default_stream(Device device) {
   Runtime& runtime = Runtime::get();
   return StreamAccess::make(runtime.backend().default_stream(index_of(runtime, device, "default_stream")));

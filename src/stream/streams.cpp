@@ -5,10 +5,14 @@
 #include "device/host_waits.hpp"
 #include "device/runtime.hpp"
 #include "stream/event_pool.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
+
+#include <fmt/format.h>
 
 namespace tutti {
 
@@ -60,13 +64,37 @@ backend::StreamRef Streams::pooled_stream(int device, int priority) {
   return stream;
 }
 
-bool Streams::owns(backend::StreamRef stream) {
-  if (stream == backend_.default_stream(stream.device)) return true;
+bool Streams::lasts(backend::StreamRef stream) {
+  if (stream == backend_.default_stream(stream.device) || is_permanent(stream)) return true;
   Pool& pool = *pools_[static_cast<std::size_t>(stream.device)];
   const std::lock_guard lock(pool.mutex);
   return std::ranges::any_of(pool.levels, [stream](const Pool::Level& level) {
     return std::ranges::find(level.streams, stream) != level.streams.end();
   });
+}
+
+void Streams::make_permanent(backend::StreamRef stream) {
+  if (lasts(stream)) return;
+  const auto refuse = [stream](std::string_view what) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("PermanentStream: native_handle is {}, {}", fmt::ptr(stream.handle), what));
+  };
+  if (backend_.is_of_calling_thread(stream))
+    refuse("another stream in each thread, expected one that is the same in all");
+  if (backend_.waits_for_default_stream(stream)) {
+    refuse(
+        "a stream that waits for the legacy default stream, expected one that was made with "
+        "cudaStreamNonBlocking");
+  }
+  const std::lock_guard lock(permanent_mutex_);
+  if (std::ranges::find(permanent_, stream) == permanent_.end()) permanent_.push_back(stream);
+  are_some_permanent_.store(true, std::memory_order_release);
+}
+
+bool Streams::is_permanent(backend::StreamRef stream) const {
+  if (!are_some_permanent_.load(std::memory_order_acquire)) return false;
+  const std::shared_lock lock(permanent_mutex_);
+  return std::ranges::find(permanent_, stream) != permanent_.end();
 }
 
 Streams::LaunchLocks Streams::launch_together(std::span<const int> devices) {

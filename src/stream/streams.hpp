@@ -5,6 +5,8 @@
 #include "base/cache_line.hpp"
 #include "device/runtime_part.hpp"
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -36,9 +38,13 @@ class Streams final : public RuntimePart {
   /// Returns the next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first
   /// use.
   [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
-  /// Returns whether `stream` is the library's, and lives as long as the runtime: a default stream or a
-  /// pooled one.
-  [[nodiscard]] bool owns(backend::StreamRef stream);
+  /// Returns whether `stream` lives as long as the runtime: a default stream, a pooled one, or a permanent
+  /// one of the program.
+  [[nodiscard]] bool lasts(backend::StreamRef stream);
+  /// Makes a stream permanent that the program has made (`PermanentStream`).
+  void make_permanent(backend::StreamRef stream);
+  /// Returns whether the program has made the stream permanent. Costs next to nothing if there is none.
+  [[nodiscard]] bool is_permanent(backend::StreamRef stream) const;
 
   /// Locks of `launch_together`.
   using LaunchLocks = std::vector<std::unique_lock<std::shared_mutex>>;
@@ -64,6 +70,9 @@ class Streams final : public RuntimePart {
   EventPool& events_;
   EndedWork& ended_work_;
   std::vector<std::unique_ptr<Pool>> pools_;  ///< by device
+  mutable std::shared_mutex permanent_mutex_;
+  std::vector<backend::StreamRef> permanent_;  ///< guarded by `permanent_mutex_`
+  std::atomic<bool> are_some_permanent_ = false;
   /// Written at every wait: nothing else that is read often is beside it.
   struct alignas(cache_line_bytes) LaunchGate {
     std::shared_mutex mutex;

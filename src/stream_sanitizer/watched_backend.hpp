@@ -156,6 +156,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls,
   [[nodiscard]] bool is_of_calling_thread(StreamRef stream) const noexcept override {
     return inner_->is_of_calling_thread(stream);
   }
+  [[nodiscard]] bool waits_for_default_stream(StreamRef stream) override {
+    return inner_->waits_for_default_stream(stream);
+  }
   void wait_event(StreamRef stream, backend::EventHandle event) override;
   [[nodiscard]] bool is_in_stream_work() const noexcept override { return inner_->is_in_stream_work(); }
   void wait_elsewhere() noexcept override { inner_->wait_elsewhere(); }

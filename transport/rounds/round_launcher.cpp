@@ -76,12 +76,12 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
 bool RoundLauncher::is_same(const Latest& latest, backend::StreamRef stream) const {
   if (latest.stream != stream) return false;
   backend::Backend& backend = runtime_.backend();
-  return latest.is_owned ||
+  return latest.lasts ||
          (!backend.is_of_calling_thread(stream) && backend.stream_id(stream) == latest.number);
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (!latest.is_owned) return runtime_.part<Streams>().wait_event(stream, latest.event->handle());
+  if (!latest.lasts) return runtime_.part<Streams>().wait_event(stream, latest.event->handle());
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(ErrorCode::unsupported,
                 "Communicator: the stream of the previous call is being captured, and this call is on "
@@ -106,11 +106,13 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::end(Latest& latest, backend::StreamRef stream) {
-  const bool is_owned = latest.stream == stream ? latest.is_owned : runtime_.part<Streams>().owns(stream);
-  if (!is_owned || marks_calls_) record(latest, stream);
-  if (!is_owned && !latest.is_same_stream) latest.number = runtime_.backend().stream_id(stream);
+  auto& streams = runtime_.part<Streams>();
+  const bool lasts =
+      latest.stream == stream ? latest.lasts || streams.is_permanent(stream) : streams.lasts(stream);
+  if (!lasts || marks_calls_) record(latest, stream);
+  if (!lasts && !latest.is_same_stream) latest.number = runtime_.backend().stream_id(stream);
   latest.stream = stream;
-  latest.is_owned = is_owned;
+  latest.lasts = lasts;
 }
 
 bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
@@ -119,7 +121,7 @@ bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
     return true;
   }
   if (!std::ranges::all_of(
-          streams, [this](backend::StreamRef stream) { return runtime_.part<Streams>().owns(stream); }))
+          streams, [this](backend::StreamRef stream) { return runtime_.part<Streams>().lasts(stream); }))
     return false;
   if (!std::exchange(is_latest_marked_, true)) {
     is_latest_marked_ = std::ranges::none_of(
@@ -147,13 +149,13 @@ void RoundLauncher::record(Latest& latest, backend::StreamRef stream) {
 std::shared_ptr<const PooledEvent> RoundLauncher::end_of_call(std::size_t local) const {
   if (is_captured_) return nullptr;
   const Latest& latest = latest_[local];
-  return !latest.is_owned || marks_calls_ ? latest.event : nullptr;
+  return !latest.lasts || marks_calls_ ? latest.event : nullptr;
 }
 
 void RoundLauncher::mark() noexcept {
   for (Latest& latest : latest_) {
     try {
-      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
+      if (latest.lasts && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
         record(latest, latest.stream);
     } catch (const std::exception&) {
       // Failed work is over.

@@ -43,7 +43,7 @@ class RoundLauncher {
   /// join the capture and do not follow the calls before: whoever launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// Returns true if a call on `streams`, none of which may be captured, makes no stream wait for another:
-  /// they are the ones of the call before. Other streams of the library may follow once that call is over;
+  /// they are the ones of the call before. Other streams that last may follow once that call is over;
   /// the launcher then forgets it.
   [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
   /// Returns true if the members can expose the memory at `addresses`, by buffer, that the plan's parts
@@ -86,14 +86,14 @@ class RoundLauncher {
   }
 
  private:
-  /// The point that a local member's calls have reached. A stream that is not the library's may be destroyed,
-  /// and its handle reused, before the next call: an event stands for it then. Its number tells whether the
-  /// same stream makes the next call, which need not wait for itself.
+  /// The point that a local member's calls have reached. A stream that need not last may be destroyed, and
+  /// its handle reused, before the next call: an event stands for it then. Its number tells whether the same
+  /// stream makes the next call, which need not wait for itself.
   struct Latest {
     backend::StreamRef stream;
-    bool is_owned = false;        ///< by the library
+    bool lasts = false;           ///< see `Streams`
     bool is_same_stream = false;  ///< the call that has begun uses this stream, whose number is known
-    std::uint64_t number = 0;     ///< of a stream that is not (`StreamCalls::stream_id`)
+    std::uint64_t number = 0;     ///< of a stream that need not last (`StreamCalls::stream_id`)
     std::shared_ptr<PooledEvent> event{};
     int event_device = 0;
   };

@@ -86,6 +86,7 @@ class CudaBackend final : public Backend, public CodeCalls, public NormCalls {
   void synchronize_stream(StreamRef stream) override;
   [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override;
   [[nodiscard]] bool is_of_calling_thread(StreamRef stream) const noexcept override;
+  [[nodiscard]] bool waits_for_default_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 

@@ -77,6 +77,14 @@ bool CudaBackend::is_of_calling_thread(StreamRef stream) const noexcept {
   return native(stream) == cudaStreamPerThread;
 }
 
+bool CudaBackend::waits_for_default_stream(StreamRef stream) {
+  if (is_legacy(stream)) return false;
+  const StreamDevice current(stream);
+  unsigned flags = 0;
+  check(cudaStreamGetFlags(native(stream), &flags), "cudaStreamGetFlags", stream.device);
+  return (flags & cudaStreamNonBlocking) == 0;
+}
+
 void CudaBackend::wait_event(StreamRef stream, EventHandle event) {
   const StreamDevice current(stream);
   check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);

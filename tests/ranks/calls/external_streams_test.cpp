@@ -57,6 +57,46 @@ TEST(ExternalStreams, MakeCallsOneAfterTheOtherOnWhateverStreams) {
   });
 }
 
+TEST(ExternalStreams, MayBePermanent) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank() % device_count();
+    Communicator communicator(exchange, {.devices = {device}});
+    const backend::StreamRef made = Runtime::get().backend().create_stream(device, 0);
+    const ExternalStream stream(made.handle, made.device);
+    for_each_interleaving(4, [&](std::uint64_t) {
+      std::vector<Tensor> sums;
+      const auto call_on = [&](const Stream& current) {
+        const StreamGuard guard(current);
+        keep_busy(current);
+        sums.push_back(full({20'000}, static_cast<double>(sums.size() + 1), {.device = device}));
+        communicator.all_reduce_add({sums.back()}, {sums.back()});
+      };
+      {
+        const MadeElsewhere other(device);
+        call_on(stream);
+        call_on(other.stream());
+        call_on(stream);
+        const PermanentStream permanent(made.handle, made.device);  // for the calls on `stream`, too
+        EXPECT_EQ(permanent, stream);
+        call_on(stream);
+        call_on(permanent);
+        call_on(other.stream());
+        call_on(permanent);
+        call_on(other.stream());
+      }  // `other` is gone
+      call_on(stream);
+      call_on(Stream(device));
+      call_on(stream);
+      stream.synchronize();
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const auto expected = static_cast<float>(2 * (i + 1));
+        ASSERT_EQ(sums[i].to_vector<float>(), std::vector<float>(20'000, expected)) << "call " << i;
+      }
+    });
+    communicator.check();
+  });
+}
+
 TEST(ExternalStreams, HaveMessagesAmongCalls) {
   expect_all_right(2, [](Exchange& exchange) {
     const int device = exchange.rank() % device_count();

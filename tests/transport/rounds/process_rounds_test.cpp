@@ -292,6 +292,23 @@ TEST_F(ProcessRounds, AreNotTakenOnStreamsThatMayGo) {
   backend.destroy_stream(own);
 }
 
+TEST_F(ProcessRounds, AreTakenOnStreamsOfTheProgramThatDoNotGo) {
+  backend::Backend& backend = Runtime::get().backend();
+  const backend::StreamRef made = backend.create_stream(1, 0);
+  const Tensor source = on(0, 100, 3);
+  const std::vector<Tensor> out{on(1)};
+  synchronize_devices();
+  const StreamGuard current(StreamAccess::make(made));
+  for (int call = 0; call < 6; ++call) {
+    if (call == 2) static_cast<void>(PermanentStream(made.handle, 1));
+    source.fill_(call);
+    broadcast(source, out);
+    EXPECT_EQ(went_by_rounds(), call >= 2);
+    EXPECT_TRUE(holds(out[0], static_cast<float>(call)));
+    synchronize_devices();
+  }
+}
+
 TEST_F(ProcessRounds, AreGivenUpForStepsOnceALaunchHasFailedHalfWay) {
   const Tensor source = on(0, 100, 3);
   const std::vector<Tensor> out{on(1), on(2)};
