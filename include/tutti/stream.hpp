@@ -88,14 +88,17 @@ class TUTTI_EXPORT ExternalStream : public Stream {
   ExternalStream(void* native_handle, Device device);
 };
 
-/// Wraps a stream made elsewhere that its maker never destroys. Calls on it cost what they cost on the
-/// library's own streams: on another `ExternalStream`, each call of a communicator records an event, since
-/// the stream may be gone when the next call comes, and collectives of one process cannot go by rounds.
+/// Wraps a stream made elsewhere that its maker never destroys: it lives until the process ends, or virtual
+/// devices are replaced. From then on, calls on this stream, whatever object names it, cost what they cost on
+/// the library's own streams. Other streams of the program may be gone when the next call comes. So each call
+/// of a communicator records an event there, and collectives of one process do not go by rounds.
 ///
-/// The stream lives until the process ends; one of virtual devices, until these are replaced. The kernels of
-/// rounds wait for one another on several devices: while a call is made on the stream, nobody makes the
-/// stream wait for another one except through the library.
-class TUTTI_EXPORT PermanentStream : public ExternalStream {
+/// While a call is made on such a stream, no other thread makes streams of the call's devices wait for other
+/// streams except through the library: the kernels of rounds wait for one another, and a stream that waits
+/// for one of them before another has been queued may wait for ever. A communicator's call on another stream
+/// waits for all that is queued on this one by then, and throws Error(unsupported) while this one is being
+/// captured.
+class TUTTI_EXPORT PermanentStream : public Stream {
  public:
   /// Throws what `ExternalStream` throws, and Error(invalid_argument) for `cudaStreamPerThread` and for a
   /// stream that waits for the legacy default stream: one that was made without `cudaStreamNonBlocking`.

@@ -112,13 +112,15 @@ void bind_streams(nb::module_& module) {
       "Wraps a stream made elsewhere, which its maker keeps alive.");
   module.def(
       "PermanentStream",
-      [](std::uintptr_t handle, const DeviceArgument& device) -> Stream {
-        return PermanentStream(reinterpret_cast<void*>(handle), device.get());
+      [](const StreamArgument& stream, const DeviceArgument& device) -> Stream {
+        const Stream named = stream.get(device.get());
+        return PermanentStream(named.native_handle(), named.device());
       },
-      nb::arg("stream_ptr"), nb::arg("device") = nb::none(),
-      "Wraps a stream made elsewhere that is never destroyed. From now on, calls on it cost what they cost "
-      "on "
-      "tutti's own streams. While a call is made, only tutti makes it wait for other streams.");
+      nb::arg("stream"), nb::arg("device") = nb::none(),
+      "Wraps a stream made elsewhere that is never destroyed. Calls on it then cost what they cost on "
+      "tutti's own "
+      "streams. While one is made, no other thread makes streams of the same devices wait for other streams "
+      "except through tutti: the call may wait for ever otherwise.");
   module.def(
       "current_stream", [](const DeviceArgument& device) { return current_stream(device.get()); },
       nb::arg("device") = nb::none(), "The calling thread's current stream of the device.");

@@ -41,8 +41,8 @@ class StreamCalls {
   [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
   /// Returns true if the handle stands for another stream on another thread.
   [[nodiscard]] virtual bool is_of_calling_thread(StreamRef /*stream*/) const noexcept { return false; }
-  /// Returns true if the stream is not the legacy default stream, but waits for all work there, and that for
-  /// work of this stream.
+  /// Returns true if the stream and the legacy default stream wait for one another's work; false for that one
+  /// itself.
   [[nodiscard]] virtual bool waits_for_default_stream(StreamRef /*stream*/) { return false; }
   /// Makes later work on `stream` wait for what `event` recorded last, as of this call. Never recorded:
   /// no-op.

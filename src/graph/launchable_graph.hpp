@@ -45,9 +45,9 @@ class LaunchableGraph {
   [[nodiscard]] bool is_orphaned() const noexcept;
   /// Adds this graph to the larger one, which is under capture.
   void become_part_of(GraphResources& larger, backend::StreamRef queue, std::string_view function);
-  /// Remembers how to wait for the graph's last launch when the graph is destroyed: by the library's own
-  /// streams, which live as long; by an event behind the launch, if one is needed anyway or the stream is the
-  /// user's.
+  /// Remembers how to wait for the graph's last launch when the graph is destroyed: by its streams, if
+  /// they last (`Streams::lasts`); by an event behind the launch, if one is needed anyway or a stream need
+  /// not last.
   void remember(backend::StreamRef queue);
   /// Returns nullptr if the graph draws no random numbers.
   [[nodiscard]] RandomDraws* random_draws() const;

@@ -32,12 +32,13 @@ void set_stream_of_device(Runtime& runtime, const Stream& stream) {
   current = stream;
 }
 
-/// Returns the stream of that handle and device. Throws if there is none.
-Stream external_stream(void* native_handle, int device) {
+/// Returns the stream of that handle and device. Throws if there is none, on behalf of `type`.
+Stream external_stream(void* native_handle, Device device, std::string_view type) {
+  const int index = index_of(Runtime::get(), device, type);
   backend::Backend& backend = Runtime::get().backend();
-  const backend::StreamRef stream{static_cast<backend::StreamHandle>(native_handle), device};
+  const backend::StreamRef stream{static_cast<backend::StreamHandle>(native_handle), index};
   const std::optional<int> owner = backend.device_of(stream);
-  if (owner == device) {
+  if (owner == index) {
     note_external_stream(stream);
     return StreamAccess::make(stream, backend.stream_priority(stream));
   }
@@ -45,9 +46,9 @@ Stream external_stream(void* native_handle, int device) {
   const std::string_view expected =
       backend.kind() == BackendKind::host ? "the native_handle() of a virtual device's stream" : "one";
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("ExternalStream: native_handle is {}, {}, expected {} of device {}",
+              fmt::format("{}: native_handle is {}, {}, expected {} of device {}", type,
                           native_handle == nullptr ? "nullptr" : fmt::format("{}", native_handle), found,
-                          expected, device));
+                          expected, index));
 }
 
 }  // namespace
@@ -109,9 +110,10 @@ std::ostream& operator<<(std::ostream& out, const Stream& stream) {
 }
 
 ExternalStream::ExternalStream(void* native_handle, Device device)
-    : Stream(external_stream(native_handle, index_of(Runtime::get(), device, "ExternalStream"))) {}
+    : Stream(external_stream(native_handle, device, "ExternalStream")) {}
 
-PermanentStream::PermanentStream(void* native_handle, Device device) : ExternalStream(native_handle, device) {
+PermanentStream::PermanentStream(void* native_handle, Device device)
+    : Stream(external_stream(native_handle, device, "PermanentStream")) {
   Runtime::get().part<Streams>().make_permanent(StreamAccess::ref(*this));
 }
 

@@ -6,7 +6,6 @@
 #include "device/runtime_part.hpp"
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,7 +40,8 @@ class Streams final : public RuntimePart {
   /// Returns whether `stream` lives as long as the runtime: a default stream, a pooled one, or a permanent
   /// one of the program.
   [[nodiscard]] bool lasts(backend::StreamRef stream);
-  /// Makes a stream permanent that the program has made (`PermanentStream`).
+  /// Makes a stream of the program permanent (`PermanentStream`); does nothing if it lasts anyway. Throws
+  /// Error(invalid_argument) if it is another one in each thread, or waits for the default stream.
   void make_permanent(backend::StreamRef stream);
   /// Returns whether the program has made the stream permanent. Costs next to nothing if there is none.
   [[nodiscard]] bool is_permanent(backend::StreamRef stream) const;

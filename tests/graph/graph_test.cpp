@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/graph.hpp"
 
+#include "device/runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
@@ -314,24 +315,29 @@ TEST_F(Graphs, GiveTheirMemoryToOthersWhenTheyAreGone) {
 
 TEST_F(Graphs, AreNotOverwrittenWhileTheirLastLaunchRuns) {
   const StreamGuard guard(stream_);
-  const Stream launched(0);
-  const Tensor out = numbers(5 << 20, 0);
-  synchronize(0);
-  test::StreamGate gate(launched);
-  gate.open_soon();
-  {
-    const Graph graph = Graph::capture(stream_, [&] {
-      const Tensor made = numbers(5 << 20, 7);
-      out.copy_(made);
-    });
-    graph.launch(launched);
-  }
-  std::vector<Tensor> victims;
-  for (int i = 0; i < 4; ++i) victims.push_back(numbers(5 << 20, 1));
-  stream_.synchronize();
-  launched.synchronize();
-  for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
-  EXPECT_TRUE(holds(out, 7));
+  const backend::StreamRef made = Runtime::get().backend().create_stream(0, 0);  // never destroyed
+  const auto launch_on = [&](const Stream& launched) {
+    const Tensor out = numbers(5 << 20, 0);
+    synchronize(0);
+    test::StreamGate gate(launched);
+    gate.open_soon();
+    {
+      const Graph graph = Graph::capture(stream_, [&] {
+        const Tensor from = numbers(5 << 20, 7);
+        out.copy_(from);
+      });
+      graph.launch(launched);
+    }
+    std::vector<Tensor> victims;
+    for (int i = 0; i < 4; ++i) victims.push_back(numbers(5 << 20, 1));
+    stream_.synchronize();
+    launched.synchronize();
+    for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+    EXPECT_TRUE(holds(out, 7));
+  };
+  launch_on(Stream(0));
+  launch_on(ExternalStream(made.handle, 0));
+  launch_on(PermanentStream(made.handle, 0));
 }
 
 TEST_F(Graphs, ThatFailToBeCapturedLeaveTheirMemoryToOthers) {

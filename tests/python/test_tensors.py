@@ -123,6 +123,10 @@ class Devices(unittest.TestCase):
         event.synchronize()
         self.assertTrue(event.query())
         tutti.current_stream(1).wait_event(event)
+        self.assertEqual(tutti.PermanentStream(stream, 1), stream)
+        self.assertEqual(tutti.PermanentStream(stream.cuda_stream, device=1), stream)
+        with self.assertRaisesRegex(tutti.InvalidArgumentError, "a stream of device 1"):
+            tutti.PermanentStream(stream.cuda_stream, 0)
         self.assertEqual(tensor.narrow(0, 0, 1).item(), 1)
         start, end = tutti.Event(enable_timing=True), tutti.Event(enable_timing=True)
         start.record()

@@ -26,11 +26,11 @@ namespace tutti::transport::team {
 ///
 /// A call's kernels wait for one another on the devices. To wait for hardly more than events would, no member
 /// relays what others have put, and a turn is granted only if no stream has to follow another's calls: for
-/// the streams of the call before, or for any that last once that call is over (`Streams::lasts`). (Between
-/// the launches on other streams of the program, another of its threads might queue a wait of one for the
-/// other.) One wait
-/// remains that events do not have: a member that puts bytes gets no more than eight rounds ahead of those
-/// that take them. A member that exposes memory waits for its readers, as it would with events.
+/// the streams of the call before, or for any that last (`Streams::lasts`) once that call is over. (Between
+/// the launches on streams of the program that are not permanent, another of its threads might queue a wait
+/// of one for the other.) One wait remains that events do not have: a member that puts bytes gets no more
+/// than eight rounds ahead of those that take them. A member that exposes memory waits for its readers, as it
+/// would with events.
 class ProcessTeam {
  public:
   /// Forms the team of `devices`, two or more in ascending order, on a machine where kernels are launched

@@ -34,14 +34,25 @@ TEST(PermanentStream, IsNoneThatWaitsForTheDefaultStream) {
 }
 
 TEST(PermanentStream, CarriesRoundsOfOneProcess) {
-  const StreamGuard first(PermanentStream(make_stream(0, cudaStreamNonBlocking), 0));
-  const StreamGuard second(PermanentStream(make_stream(1, cudaStreamNonBlocking), 1));
-  for (int again = 0; again < 100; ++again) {
-    const Tensor source = full({1000}, again, {.device = 0});
+  if (device_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  cudaStream_t const first = make_stream(0, cudaStreamNonBlocking);
+  cudaStream_t const second = make_stream(1, cudaStreamNonBlocking);
+  for (int call = 0; call < 100; ++call) {
+    const bool is_permanent = call >= 10;
+    const StreamGuard first_guard(is_permanent ? Stream(PermanentStream(first, 0))
+                                               : Stream(from_cuda(first, 0)));
+    const StreamGuard second_guard(is_permanent ? Stream(PermanentStream(second, 1))
+                                                : Stream(from_cuda(second, 1)));
+    const Tensor source = full({1000}, call, {.device = 0});
     const std::vector<Tensor> results = broadcast(source, {0, 1});
-    EXPECT_NE(last_plan().algorithm.find("round"), std::string::npos) << last_plan().algorithm;
+    EXPECT_EQ(last_plan().algorithm.find("round") != std::string::npos, is_permanent)
+        << last_plan().algorithm;
     for (const Tensor& result : results)
-      ASSERT_EQ(result.to_vector<float>(), std::vector<float>(1000, static_cast<float>(again)));
+      ASSERT_EQ(result.to_vector<float>(), std::vector<float>(1000, static_cast<float>(call)));
+    if (call == 9) {
+      synchronize(Device(0));
+      synchronize(Device(1));
+    }
   }
 }
 

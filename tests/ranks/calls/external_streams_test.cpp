@@ -61,9 +61,9 @@ TEST(ExternalStreams, MayBePermanent) {
   expect_all_right(2, [](Exchange& exchange) {
     const int device = exchange.rank() % device_count();
     Communicator communicator(exchange, {.devices = {device}});
-    const backend::StreamRef made = Runtime::get().backend().create_stream(device, 0);
-    const ExternalStream stream(made.handle, made.device);
     for_each_interleaving(4, [&](std::uint64_t) {
+      const backend::StreamRef made = Runtime::get().backend().create_stream(device, 0);  // never destroyed
+      const ExternalStream stream(made.handle, made.device);
       std::vector<Tensor> sums;
       const auto call_on = [&](const Stream& current) {
         const StreamGuard guard(current);
@@ -81,6 +81,8 @@ TEST(ExternalStreams, MayBePermanent) {
         call_on(stream);
         call_on(permanent);
         call_on(other.stream());
+        call_on(permanent);
+        call_on(Stream(device));
         call_on(permanent);
         call_on(other.stream());
       }  // `other` is gone

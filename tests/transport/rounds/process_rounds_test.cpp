@@ -294,7 +294,7 @@ TEST_F(ProcessRounds, AreNotTakenOnStreamsThatMayGo) {
 
 TEST_F(ProcessRounds, AreTakenOnStreamsOfTheProgramThatDoNotGo) {
   backend::Backend& backend = Runtime::get().backend();
-  const backend::StreamRef made = backend.create_stream(1, 0);
+  const backend::StreamRef made = backend.create_stream(1, 0);  // never destroyed, as it becomes permanent
   const Tensor source = on(0, 100, 3);
   const std::vector<Tensor> out{on(1)};
   synchronize_devices();
