@@ -68,7 +68,7 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
     transfer(member.stream, member.input, member.input_bytes.data(), member.input_bytes.size());
 
     member.output = allocate(index, output_bytes);
-    fill_output(member);
+    fill_output(member, 0);
     machine.synchronize_stream(member.stream);
   }
   watchdog_ = std::thread([this] {
@@ -135,9 +135,13 @@ std::span<const std::byte> TeamExercise::random_input(std::uint32_t member) {
   return inputs[member];
 }
 
-void TeamExercise::fill_output(Member& member) {
+void TeamExercise::fill_outputs() {
+  for (Member& member : members_) fill_output(member, output_bytes);
+}
+
+void TeamExercise::fill_output(Member& member, std::size_t bytes) {
   const std::size_t filled = member.expected.size();
-  const std::size_t needed = std::min(member.used + 2 * vector_bytes, output_bytes);
+  const std::size_t needed = std::min(bytes + 2 * vector_bytes, output_bytes);
   if (needed <= filled) return;
   member.expected.resize(std::min(2 * needed, output_bytes), untouched);
   transfer(member.side_stream, member.output + filled, member.expected.data() + filled,

@@ -90,6 +90,9 @@ class TeamExercise {
   [[nodiscard]] StreamRef stream(std::uint32_t member) const { return members_[member].stream; }
   [[nodiscard]] Numbers everyone_but(std::uint32_t member) const;
   test::Random& random() { return random_; }
+  /// Fills all of the outputs, as must be done before a capture. Otherwise they are filled where calls use
+  /// them.
+  void fill_outputs();
   AbortWord& abort_word() { return words_->abort; }
   SharedFlag& done(std::uint32_t member) { return words_->done[member]; }
 
@@ -204,8 +207,9 @@ class TeamExercise {
   /// Returns what a member's input has: random bits, and numbers of all types behind them. They are drawn
   /// once for all exercises.
   static std::span<const std::byte> random_input(std::uint32_t member);
-  /// Fills the output, as far as it is used and somewhat further, with bytes that tell what is written.
-  void fill_output(Member& member);
+  /// Fills so many bytes of the output and some more, unless it has been done, with bytes that tell what is
+  /// written.
+  void fill_output(Member& member, std::size_t bytes);
   /// Returns room in an output whose offset is `residue` modulo `multiple`.
   std::size_t output_place(Member& member, std::size_t bytes, std::size_t multiple, std::size_t residue);
   /// A part as it is enqueued, and what it points to.

@@ -49,7 +49,7 @@ std::size_t TeamExercise::output_place(Member& member, std::size_t bytes, std::s
                                        std::size_t residue) {
   const std::size_t offset = place(member.used, bytes, multiple, residue);
   EXPECT_LE(member.used, output_bytes) << "the test needs larger outputs";
-  fill_output(member);
+  fill_output(member, member.used);
   return offset;
 }
 

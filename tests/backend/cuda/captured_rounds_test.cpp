@@ -53,6 +53,7 @@ class CapturedRounds : public testing::Test {
     if (machine_->properties(0).major < 9 || driver < cuda::dependent_graphs_driver)
       GTEST_SKIP() << "kernels are launched dependently from Hopper, and in graphs from CUDA 12.3 on";
     team_ = std::make_unique<TeamExercise>(*machine_, devices_, WindowMemory::device);
+    team_->fill_outputs();
     machine_->begin_capture(stream(), CaptureErrorMode::thread);
   }
   void TearDown() override {
