@@ -259,6 +259,8 @@ void Machine::wait_until_idle(std::optional<int> device) {
     }
     for (const Ticket& ticket : tickets) wait_until(ticket.progress, ticket.position, host_spin);
   } while (queued_by_work_.load() != seen);
+  const std::lock_guard lock(streams_mutex_);
+  reap_retired_streams();
 }
 
 void Machine::report_failures(int device) {

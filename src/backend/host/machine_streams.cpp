@@ -124,14 +124,13 @@ void Machine::destroy_stream(StreamRef stream) noexcept {
   retired_.push_back(std::move(*found));
   streams_.erase(found);
   worker.close();
-  if (worker.progress()->idle()) worker.join();  // at once: an idle thread ends now
   reap_retired_streams();
 }
 
 void Machine::reap_retired_streams() {
   std::erase_if(retired_, [](const auto& stream) {
-    if (!stream->finished()) return false;
-    stream->join();
+    if (!stream->progress()->idle()) return false;
+    stream->join();  // ends now
     return true;
   });
 }

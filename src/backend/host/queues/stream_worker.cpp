@@ -55,7 +55,6 @@ void StreamWorker::enqueue(std::unique_ptr<Task>& task, Origin origin) {
 void StreamWorker::close() {
   const std::lock_guard lock(mutex_);
   closing_ = true;
-  if (!thread_.joinable() && progress_->idle()) finished_.store(true);
   wake_.notify_one();
 }
 
@@ -78,7 +77,6 @@ void StreamWorker::loop() {
     if (entries.empty()) break;
     for (Entry& entry : entries) execute(std::move(entry));
   }
-  finished_.store(true);
 }
 
 std::vector<StreamWorker::Entry> StreamWorker::take() {

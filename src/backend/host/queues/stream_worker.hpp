@@ -65,8 +65,6 @@ class StreamWorker {
 
   /// Closes the queue: no entries may be submitted any more; those submitted still run, then the thread ends.
   void close();
-  /// Returns true once the thread has ended, or never began and never will.
-  [[nodiscard]] bool finished() const noexcept { return finished_.load(); }
   /// Waits for the thread to end, after `close`.
   void join();
 
@@ -101,7 +99,6 @@ class StreamWorker {
   std::atomic<bool> has_mail_{false};  ///< `inbox_` is not empty
   bool sleeping_ = false;
   bool closing_ = false;
-  std::atomic<bool> finished_{false};
   Thread thread_;
 };
 
