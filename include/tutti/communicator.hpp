@@ -59,9 +59,12 @@ class SymmetricMemory;
 ///
 /// Calls of several communicators on the same stream must also be made in the same order on all ranks: each
 /// call waits there for the other ranks, and delays what is queued behind it. On different streams, calls of
-/// several communicators may wait on a GPU at the same time. The more communicators a process has on a GPU,
-/// the fewer of its multiprocessors a call uses. (Captured calls, and calls under way when another
-/// communicator is made, keep their share.)
+/// several communicators may wait on a GPU at the same time; their kernels must all find room there. Up to
+/// three communicators of a process on a GPU of 132 multiprocessors leave one another's calls alone, unless
+/// these are captured. If there are more, a call gets what those under way have left, and those that want
+/// more share evenly. Captured calls get an even share at most, one more communicator reckoned in, and keep
+/// it for good: communicators that are made later have what is left, which may be a few multiprocessors. (The
+/// free functions' teams, one for each set of devices, count too.)
 ///
 /// # Threads as ranks
 /// Several ranks may be threads of one process, beside ranks of other processes. Each constructs an object of

@@ -57,6 +57,10 @@ struct LinkPart {
   std::uint32_t message_count = 0;
 };
 
+/// The fewest warps of a block that sends or receives messages in lines, one lane with each, if there are as
+/// many lanes.
+inline constexpr std::uint32_t fewest_line_warps = 4;
+
 /// The messages that one member sends and receives in one task: at most one part for each link. The tasks of
 /// one member come in order, as its rounds do.
 struct TeamLinks {
@@ -66,8 +70,7 @@ struct TeamLinks {
   TeamCounters* counters = nullptr;  ///< memory of the member's device, of `TeamCounters::bytes_with_links`
   AbortWord* abort = nullptr;        ///< in registered memory; ends all waits once it is set
   std::uint32_t process = 0;         ///< the calling process's number, for `abort`
-  std::uint32_t teams_on_device = 1;
-  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< see `FanOut`
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< see `TeamRound`
   /// Messages of more bytes wait for an invitation; the same for all members.
   std::uint64_t direct_from = std::numeric_limits<std::uint64_t>::max();
   std::span<const LinkPart> parts;

@@ -373,6 +373,14 @@ struct TeamCounters {
 /// The most multiprocessors of a GPU that a part takes, with a block on each: a thousand warps in all are
 /// enough loads in flight to keep NVLink busy.
 inline constexpr std::uint32_t most_team_blocks = 86;
+/// The number of these blocks, of whatever teams, that a multiprocessor has room for.
+inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
+/// The number of warps in a block; a single block may have fewer. With the 80 registers that sums need, two
+/// such blocks fit on a multiprocessor.
+inline constexpr std::uint32_t team_warps_per_block = 12;
+/// A warp takes at least so many bytes at a time, or what is left of a row.
+inline constexpr std::uint32_t smallest_team_tile = 480;
+inline constexpr std::uint32_t smallest_team_copy_tile = 2048;  ///< of copies, except with low latency
 
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round
 /// 0: the round's own are found when it runs. `copies`' sources and `reductions`' inputs are places
@@ -397,8 +405,9 @@ struct TeamRound {
   TeamRecord* record = nullptr;  ///< in registered memory; on GPUs that of `counters`; nullptr: none
   AbortWord* abort = nullptr;    ///< in registered memory; ends all waits once it is set
   std::uint32_t process = 0;     ///< the calling process's number, for `abort`
-  std::uint32_t teams_on_device = 1;  ///< the most teams whose rounds may wait there at once
-  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< see `FanOut`
+  /// The most multiprocessors that it may hold, with a block on each. What holds fewer leaves room for
+  /// others.
+  std::uint32_t most_multiprocessors = all_multiprocessors;
 
   std::uint32_t round = 1;     ///< of the call, from 1
   std::uint32_t finished = 1;  ///< the round of the call that the member has reached afterwards

@@ -47,23 +47,37 @@ void LinkLauncher::divide(std::span<const LinkTransfer> transfers) {
   }
 }
 
-void LinkLauncher::launch_member(const MemberTransfers& member,
+void LinkLauncher::launch_member(const MemberTransfers& member, bool is_captured,
                                  std::span<const backend::StreamRef> streams) const {
   const Windows& windows = team_.windows();
   const Membership& membership = team_.membership();
-  runtime_.backend().team_links(
-      streams[member.local],
-      {.layout = windows.layout(),
-       .windows = windows.seen_by(member.local),
-       .member = static_cast<std::uint32_t>(membership.first_local() + member.local),
-       .counters = windows.counters(member.local),
-       .abort = &team_.abort().word(),
-       .process = static_cast<std::uint32_t>(membership.rank()),
-       .teams_on_device = team_.live_teams().count_on(membership.devices()[member.local]),
-       .most_multiprocessors = team_.settings().most_multiprocessors,
-       .direct_from = direct_from_,
-       .parts = std::span(parts_).subspan(member.first_part, member.part_count),
-       .messages = std::span(messages_).subspan(member.first_message, member.message_count)});
+  backend::TeamLinks task{
+      .layout = windows.layout(),
+      .windows = windows.seen_by(member.local),
+      .member = static_cast<std::uint32_t>(membership.first_local() + member.local),
+      .counters = windows.counters(member.local),
+      .abort = &team_.abort().word(),
+      .process = static_cast<std::uint32_t>(membership.rank()),
+      .direct_from = direct_from_,
+      .parts = std::span(parts_).subspan(member.first_part, member.part_count),
+      .messages = std::span(messages_).subspan(member.first_message, member.message_count)};
+  const std::uint32_t bound = team_.settings().most_multiprocessors;
+  DeviceRoom& room = team_.live_teams().room_on(membership.devices()[member.local]);
+  const DeviceRoom::Part part = room.take(&team_.calls(), is_captured, [&] {
+    const std::uint32_t lanes = task.lanes_used();
+    const std::uint32_t line_lanes = task.line_lanes_used();
+    const std::uint32_t line_blocks =
+        (line_lanes + backend::fewest_line_warps - 1) / backend::fewest_line_warps;
+    // Lanes have half of the blocks at most, if there are both.
+    return std::min(lanes + (lanes == 0        ? line_blocks
+                             : line_lanes == 0 ? 0
+                                               : std::max(lanes, line_blocks)),
+                    bound);
+  });
+  task.most_multiprocessors = std::min(part.blocks, bound);
+  const backend::StreamRef stream = streams[member.local];
+  runtime_.backend().team_links(stream, task);
+  if (part.is_counted) team_.live_teams().note_end(team_.calls(), stream);
 }
 
 void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t direct_from,
@@ -76,9 +90,9 @@ void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t d
     if (members_.size() > 1) gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
     if (members_.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
       launch_on_threads(team_.abort(), members_.size(),
-                        [&](std::size_t i) { launch_member(members_[i], streams); });
+                        [&](std::size_t i) { launch_member(members_[i], is_captured, streams); });
     } else {
-      for (const MemberTransfers& member : members_) launch_member(member, streams);
+      for (const MemberTransfers& member : members_) launch_member(member, is_captured, streams);
     }
   }
   team_.news().announce();

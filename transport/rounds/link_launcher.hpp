@@ -48,7 +48,8 @@ class LinkLauncher {
   };
 
   void divide(std::span<const LinkTransfer> transfers);
-  void launch_member(const MemberTransfers& member, std::span<const backend::StreamRef> streams) const;
+  void launch_member(const MemberTransfers& member, bool is_captured,
+                     std::span<const backend::StreamRef> streams) const;
 
   Runtime& runtime_;
   Team& team_;

@@ -60,6 +60,31 @@ std::uint64_t bytes_put(const RoundPart& part) {
   return bytes;
 }
 
+/// Returns for how many blocks the largest of a local member's parts has work, or some more.
+std::uint32_t blocks_with_work(const RoundPlan& plan, std::size_t local) {
+  constexpr std::uint64_t most_tiles =
+      std::uint64_t{backend::most_team_blocks} * backend::team_warps_per_block;
+  const bool is_low_latency = plan.protocol == Protocol::low_latency;
+  const std::uint64_t tile = is_low_latency ? backend::smallest_team_tile : backend::smallest_team_copy_tile;
+  const auto tiles_of = [tile](const backend::FanOutSegment& rows) {
+    return rows.row_bytes > tile ? (rows.row_bytes / tile + 1) * rows.rows
+                                 : 2 * rows.row_bytes * rows.rows / tile + 1;
+  };
+  std::uint64_t most = 1;
+  for (const RoundPart& part : plan.parts[local]) {
+    std::uint64_t puts = 0;
+    std::uint64_t gets = 0;
+    for (const auto& segment : part.puts.segments) puts += tiles_of(segment);
+    for (const auto& segment : part.copies.segments) gets += tiles_of(segment);
+    for (const auto& segment : part.reductions.segments)
+      gets += segment.count * size_of(part.dtype) / backend::smallest_team_tile + 1;
+    most = std::max({most, puts, gets});
+    if (most >= most_tiles) return backend::most_team_blocks;
+  }
+  return static_cast<std::uint32_t>((most + backend::team_warps_per_block - 1) /
+                                    backend::team_warps_per_block);
+}
+
 }  // namespace
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
@@ -198,8 +223,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   if (plan.round_count == 0) return finish(sequence, lanes);
   Streams::LaunchLocks gate;
   if (plan.parts.size() > 1) gate = runtime_.part<Streams>().launch_together(team_.membership().devices());
-  const Launch launch{
-      sequence, plan, binding.addresses, streams, binding.reducing, binding.most_multiprocessors};
+  const Launch launch{sequence, plan, binding.addresses, streams, binding.reducing};
+  take_room(plan, binding.most_multiprocessors);
   if (runtime_.backend().is_watched())
     tell_of_rounds(runtime_.backend(), plan, team_.windows().layout(), binding.addresses, streams);
   if (launching_ == Launching::from_one_thread || is_captured_) {
@@ -207,7 +232,22 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   } else {
     launch_apart(launch);
   }
+  for (std::size_t local = 0; local < streams.size(); ++local) {
+    if (room_[local].is_counted) team_.live_teams().note_end(team_.calls(), streams[local]);
+  }
   rounds_ += plan.round_count;
+}
+
+void RoundLauncher::take_room(const RoundPlan& plan, std::uint32_t most_multiprocessors) {
+  const std::uint32_t overlapping = is_captured_ ? 2 : 1;
+  room_.clear();
+  for (std::size_t local = 0; local < plan.parts.size(); ++local) {
+    DeviceRoom& room = team_.live_teams().room_on(team_.membership().devices()[local]);
+    room_.push_back(room.take(&team_.calls(), is_captured_, [&] {
+      return overlapping * std::min(blocks_with_work(plan, local), most_multiprocessors);
+    }));
+    room_.back().blocks = std::min(room_.back().blocks, most_multiprocessors);
+  }
 }
 
 void RoundLauncher::launch_in_turn(const Launch& launch) {
@@ -285,8 +325,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .record = progress.expects_replays() ? progress.record_of(local) : nullptr,
                 .abort = &team_.abort().word(),
                 .process = static_cast<std::uint32_t>(team_.membership().rank()),
-                .teams_on_device = team_.live_teams().count_on(team_.membership().devices()[local]),
-                .most_multiprocessors = launch.most_multiprocessors,
+                .most_multiprocessors = room_[local].blocks,
                 .round = part.round,
                 .finished = part.finished,
                 .ends_call = index + 1 == plan.parts[local].size(),

@@ -124,8 +124,9 @@ class RoundLauncher {
     std::span<std::byte* const> addresses;
     std::span<const backend::StreamRef> streams;
     backend::Reducing reducing;
-    std::uint32_t most_multiprocessors;
   };
+  /// Finds how many multiprocessors each local member's kernels may hold.
+  void take_room(const RoundPlan& plan, std::uint32_t most_multiprocessors);
   /// Launches all parts of local members round by round. Other threads may help with each round.
   void launch_in_turn(const Launch& launch);
   /// Returns true unless it matters which thread queues the parts, and in what order.
@@ -152,7 +153,8 @@ class RoundLauncher {
   bool is_latest_marked_ = false;  ///< by `may_follow_on`
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
-  // The next three describe the present launch, by local member.
+  // The next four describe the present launch, by local member.
+  std::vector<DeviceRoom::Part> room_;
   std::vector<Tasks> tasks_;           ///< memory that is used again
   std::vector<std::size_t> next_;      ///< parts
   std::vector<std::size_t> in_round_;  ///< the members that have a part in the present round

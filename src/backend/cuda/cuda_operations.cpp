@@ -116,9 +116,8 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   // else's kernel comes in so. Outside of graphs the host sets the pace of small ones.)
   const bool is_captured = is_capturing(stream);
   const bool may_depend_in_graph = is_captured && graphs_may_launch_dependently_;
-  const bool fits_twice = may_depend_in_graph && grid_for(table.shape, where.multiprocessors,
-                                                          task.teams_on_device, task.most_multiprocessors)
-                                                     .fits_twice;
+  const bool fits_twice = may_depend_in_graph &&
+                          grid_for(table.shape, where.multiprocessors, task.most_multiprocessors).fits_twice;
   const auto may_depend = [&] {
     if (!at(stream.device).may_launch_dependently) return false;
     if (!may_depend_in_graph) return !is_captured;

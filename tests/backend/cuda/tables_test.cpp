@@ -75,16 +75,17 @@ TEST(CudaTables, LargeWorkIsCutIntoManyEqualTilesAndSmallWorkIntoFew) {
   EXPECT_EQ(tiles_of(1 << 30), 131072U);
 }
 
-TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) {
+TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItMay) {
   TeamTable table;
   std::vector<std::byte*> pointers(2, nullptr);
-  const auto grid_of = [&](std::uint64_t bytes, int multiprocessors, std::uint32_t teams = 1) {
+  const auto grid_of = [&](std::uint64_t bytes, int multiprocessors,
+                           std::uint32_t most_multiprocessors = all_multiprocessors) {
     const std::vector<FanOutSegment> segments{{bytes, 0, 0, 1, 0, 1, 1}};
     TeamRound task;
     task.puts = {segments, pointers};
-    task.teams_on_device = teams;
+    task.most_multiprocessors = most_multiprocessors;
     build_table(task, multiprocessors, table);
-    return grid_for(table.shape, multiprocessors, teams);
+    return grid_for(table.shape, multiprocessors, most_multiprocessors);
   };
   EXPECT_EQ(grid_of(0, 132).blocks, 1U);
   EXPECT_EQ(grid_of(0, 132).warps, 1U);
@@ -93,42 +94,36 @@ TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) 
   EXPECT_EQ(grid_of(64 << 10, 132).blocks, 3U);
   EXPECT_EQ(grid_of(16 << 20, 132).blocks, most_team_blocks);
   EXPECT_EQ(grid_of(16 << 20, 10).blocks, 10U);
-  EXPECT_EQ(grid_of(16 << 20, 132, 3).blocks, most_team_blocks);
   for (const int multiprocessors : {10, 108, 132}) {
-    const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
-    for (std::uint32_t teams = 1; teams <= room; ++teams) {
-      const TeamGrid grid = grid_of(16 << 20, multiprocessors, teams);
-      EXPECT_LE(grid.blocks * teams, room) << multiprocessors << ", " << teams;
+    for (std::uint32_t most = 1; most <= most_team_blocks; ++most) {
+      const TeamGrid grid = grid_of(16 << 20, multiprocessors, most);
+      EXPECT_EQ(grid.blocks, std::min(most, static_cast<std::uint32_t>(multiprocessors)));
       EXPECT_EQ(grid.warps, team_warps_per_block);
     }
-    EXPECT_EQ(grid_of(16 << 20, multiprocessors, room + 1).blocks, 1U);
-    EXPECT_EQ(grid_of(16 << 10, multiprocessors, 4).blocks, 1U);
+    EXPECT_EQ(grid_of(16 << 20, multiprocessors, 0).blocks, 1U);
+    EXPECT_EQ(grid_of(16 << 10, multiprocessors, 33).blocks, 1U);
   }
 }
 
 TEST(CudaTables, GridsThatFitTwiceHoldNoMoreThanOneMay) {
   TeamTable table;
-  const auto grid_of = [&](std::uint32_t tiles, int multiprocessors, std::uint32_t teams,
+  const auto grid_of = [&](std::uint32_t tiles, int multiprocessors,
                            std::uint32_t most_multiprocessors = all_multiprocessors) {
     table.shape.puts.tile_count = tiles;
-    return grid_for(table.shape, multiprocessors, teams, most_multiprocessors);
+    return grid_for(table.shape, multiprocessors, most_multiprocessors);
   };
-  EXPECT_TRUE(grid_of(1, 132, 1).fits_twice);
-  EXPECT_TRUE(grid_of(43 * team_warps_per_block, 132, 1).fits_twice);
-  EXPECT_FALSE(grid_of(44 * team_warps_per_block, 132, 1).fits_twice);
-  EXPECT_TRUE(grid_of(1, 132, 4).fits_twice);
-  EXPECT_TRUE(grid_of(8 * team_warps_per_block, 132, 1, 16).fits_twice);
-  EXPECT_FALSE(grid_of(9 * team_warps_per_block, 132, 1, 16).fits_twice)
+  EXPECT_TRUE(grid_of(1, 132).fits_twice);
+  EXPECT_TRUE(grid_of(43 * team_warps_per_block, 132).fits_twice);
+  EXPECT_FALSE(grid_of(44 * team_warps_per_block, 132).fits_twice);
+  EXPECT_TRUE(grid_of(8 * team_warps_per_block, 132, 16).fits_twice);
+  EXPECT_FALSE(grid_of(9 * team_warps_per_block, 132, 16).fits_twice)
       << "so many multiprocessors, and no more";
-  EXPECT_FALSE(grid_of(1, 132, 1, 1).fits_twice) << "the only block there may be";
+  EXPECT_FALSE(grid_of(1, 132, 1).fits_twice) << "the only block there may be";
   for (const int multiprocessors : {1, 10, 108, 132}) {
-    const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
-    for (std::uint32_t teams = 1; teams <= room; ++teams) {
+    for (std::uint32_t most = 1; most <= most_team_blocks; ++most) {
       for (std::uint32_t blocks = 1; blocks <= most_team_blocks; ++blocks) {
-        const TeamGrid grid = grid_of(blocks * team_warps_per_block, multiprocessors, teams);
-        if (!grid.fits_twice) continue;
-        EXPECT_LE(2 * grid.blocks * teams, room) << multiprocessors << ", " << teams;
-        EXPECT_LE(2 * grid.blocks, most_team_blocks);
+        const TeamGrid grid = grid_of(blocks * team_warps_per_block, multiprocessors, most);
+        EXPECT_LE(grid.fits_twice ? 2 * grid.blocks : grid.blocks, most);
       }
     }
   }

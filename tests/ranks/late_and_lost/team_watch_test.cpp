@@ -140,14 +140,14 @@ TEST(LiveTeams, AreCountedByDevice) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);
     LiveTeams& live_teams = Runtime::get().part<LiveTeams>();
-    EXPECT_EQ(first.team().live_teams().count_on(0), 1U);
+    EXPECT_EQ(first.team().live_teams().room_on(0).count(), 1U);
     {
       Calls second(exchange);
-      EXPECT_EQ(first.team().live_teams().count_on(0), 2U);
-      EXPECT_EQ(second.team().live_teams().count_on(0), 2U);
-      EXPECT_EQ(live_teams.count_on(1), 0U);
+      EXPECT_EQ(first.team().live_teams().room_on(0).count(), 2U);
+      EXPECT_EQ(second.team().live_teams().room_on(0).count(), 2U);
+      EXPECT_EQ(live_teams.room_on(1).count(), 0U);
     }
-    EXPECT_EQ(first.team().live_teams().count_on(0), 1U);
+    EXPECT_EQ(first.team().live_teams().room_on(0).count(), 1U);
   });
 }
 

@@ -127,7 +127,7 @@ TEST(Leaving, KeepsWhatCallsUseThatHaveNotBegun) {
     StreamGate gate(current_stream(0));
     communicator->all_reduce_add({tensor}, {tensor});
     EXPECT_LT(time_of([&] { communicator.reset(); }), timeout + slack);
-    EXPECT_EQ(Runtime::get().part<transport::team::LiveTeams>().count_on(0), 0U);
+    EXPECT_EQ(Runtime::get().part<transport::team::LiveTeams>().room_on(0).count(), 0U);
     gate.open();
     EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::aborted, {"rank"}));
     tensor.fill_(1);

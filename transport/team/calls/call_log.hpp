@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -73,6 +74,13 @@ class CallLog {
   [[nodiscard]] bool is_over() const noexcept { return abort_.is_set(); }
   /// Returns true if all local members have completed all calls; queries the devices.
   [[nodiscard]] bool is_idle() noexcept { return progress_.is_idle(); }
+  /// Returns a function that returns true once the calls that have been announced by now, except captured
+  /// ones, are known to be complete, or wait for nothing. It does not query devices, so it may be some
+  /// milliseconds late. The team must outlive it.
+  [[nodiscard]] std::function<bool()> end_of_announced() const {
+    return
+        [this, announced = progress_.announced()] { return is_over() || progress_.has_completed(announced); };
+  }
   /// Keeps calls from being made, if none are under way or captured, there is no symmetric memory and the
   /// lock is free; otherwise the result holds no lock. While it holds one, nothing of this team on the local
   /// devices waits for other ranks. Does not query devices.

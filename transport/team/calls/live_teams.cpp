@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/calls/live_teams.hpp"
 
+#include "stream/event_pool.hpp"
 #include "transport/team/calls/call_log.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace tutti::transport::team {
+
+LiveTeams::LiveTeams(Runtime& runtime)
+    : runtime_(runtime), closes_(runtime.part<QuietCloses>().shared_from_this()) {
+  for (int device = 0; device < runtime.device_count(); ++device) {
+    const int multiprocessors = runtime.backend().properties(device).multiprocessor_count;
+    rooms_.emplace_back(static_cast<std::uint32_t>(std::max(multiprocessors, 0)));
+  }
+}
 
 void LiveTeams::add(CallLog& calls, std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
@@ -25,14 +34,14 @@ void LiveTeams::add(CallLog& calls, std::span<const int> devices) {
                        }));
   }
   teams_.push_back({.calls = &calls, .devices = {devices.begin(), devices.end()}});
-  for (const int device : devices) ++counts_[static_cast<std::size_t>(device)];
+  for (const int device : devices) room_on(device).add(&calls, [&calls] { return calls.end_of_announced(); });
 }
 
 void LiveTeams::remove(const CallLog& calls) noexcept {
   const std::lock_guard lock(mutex_);
   const auto entry = std::ranges::find(teams_, &calls, &Entry::calls);
   if (entry == teams_.end()) return;
-  count_out(*entry);
+  leave_rooms(*entry);
   teams_.erase(entry);
 }
 
@@ -40,12 +49,20 @@ void LiveTeams::stop_counting(const CallLog& calls) noexcept {
   const std::lock_guard lock(mutex_);
   const auto entry = std::ranges::find(teams_, &calls, &Entry::calls);
   if (entry == teams_.end()) return;
-  count_out(*entry);
+  leave_rooms(*entry);
   entry->devices.clear();
 }
 
-void LiveTeams::count_out(const Entry& entry) noexcept {
-  for (const int device : entry.devices) --counts_[static_cast<std::size_t>(device)];
+void LiveTeams::leave_rooms(const Entry& entry) noexcept {
+  for (const int device : entry.devices) room_on(device).remove(entry.calls);
+}
+
+void LiveTeams::note_end(const CallLog& calls, backend::StreamRef stream) {
+  const auto event = std::make_shared<PooledEvent>(runtime_.part<EventPool>(), stream.device);
+  event->record(stream);
+  room_on(stream.device).note_end(&calls, [event, &backend = runtime_.backend()] {
+    return backend.has_passed(event->handle());
+  });
 }
 
 bool LiveTeams::while_none(const std::function<void()>& work) {

@@ -3,10 +3,11 @@
 
 #include "device/runtime.hpp"
 #include "sharing/deferred_closes.hpp"
+#include "transport/team/calls/device_room.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,9 +29,7 @@ enum class Attempt : std::uint8_t {
 /// the runtime, shared by the teams. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
-  explicit LiveTeams(Runtime& runtime)
-      : closes_(runtime.part<QuietCloses>().shared_from_this()),
-        counts_(static_cast<std::size_t>(runtime.device_count())) {}
+  explicit LiveTeams(Runtime& runtime);
   LiveTeams(const LiveTeams&) = delete;
   LiveTeams& operator=(const LiveTeams&) = delete;
 
@@ -41,10 +40,10 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
   /// Stops counting a team that has been ended and may never be removed: its rounds wait for nothing, so that
   /// others need not leave room for them.
   void stop_counting(const CallLog& calls) noexcept;
-  /// Returns how many teams may have waiting rounds on the device at once.
-  [[nodiscard]] std::uint32_t count_on(int device) const noexcept {
-    return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
-  }
+  /// Returns the room on a device for kernels of the teams that may have waiting ones there.
+  [[nodiscard]] DeviceRoom& room_on(int device) noexcept { return rooms_[static_cast<std::size_t>(device)]; }
+  /// Notes that the kernels for which a team has taken room are over once the stream has come to this point.
+  void note_end(const CallLog& calls, backend::StreamRef stream);
   /// Calls `work`, which may wait for devices, if nothing waits for other ranks, and keeps calls from being
   /// made meanwhile. All teams count, whatever their devices, because streams of other devices may wait for
   /// them; only teams that have been ended do not. `asker` counts in any case; it need not be among the
@@ -59,13 +58,14 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
     std::vector<int> devices;
   };
 
-  void count_out(const Entry& entry) noexcept;
+  void leave_rooms(const Entry& entry) noexcept;
 
+  Runtime& runtime_;
   const std::shared_ptr<QuietCloses> closes_;
   std::mutex mutex_;
   bool has_gates_ = false;  ///< `closes_` knows of the teams
   std::vector<Entry> teams_;
-  std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device
+  std::deque<DeviceRoom> rooms_;  ///< by device
 };
 
 }  // namespace tutti::transport::team

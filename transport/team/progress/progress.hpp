@@ -86,6 +86,15 @@ class Progress {
   /// Returns true if all local members have completed all calls. Queries streams and devices first, and waits
   /// a moment for their answers.
   [[nodiscard]] bool is_idle() noexcept;
+  /// What has been announced up to some time, except captured calls.
+  struct Announced {
+    std::uint64_t sequence = 0;  ///< of the last call
+    std::uint64_t batch = 0;
+  };
+  [[nodiscard]] Announced announced() const noexcept { return {last_awaited_.load(), last_batch_.load()}; }
+  [[nodiscard]] bool has_completed(const Announced& announced) const noexcept {
+    return completed() >= announced.sequence && completed_batches() >= announced.batch;
+  }
   /// Returns the oldest call that is waited for, not complete, and still remembered.
   [[nodiscard]] std::optional<std::uint64_t> oldest_under_way() const noexcept;
 

@@ -301,8 +301,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 }
 
 /// The parameters of a launch that depend on how much there is to do. Blocks of both kinds run at once, so
-/// there are at least two where both are needed: one more than the kernel may hold if that is 1, or than its
-/// share where more than 132 teams are on a GPU of as many multiprocessors.
+/// there are at least two where both are needed: one more than the kernel may hold if that is 1.
 struct LinkGrid {
   std::uint32_t lane_blocks = 0;
   std::uint32_t line_blocks = 0;
@@ -318,13 +317,11 @@ std::uint32_t shares_of(std::uint32_t whole, std::uint32_t parts) {
 }
 
 LinkGrid link_grid(const TeamLinks& task, int multiprocessors) {
-  constexpr std::uint32_t fewest_line_warps = 4;
   constexpr std::size_t most_shared_bytes = std::size_t{48} << 10U;
   const std::uint32_t lanes = task.lanes_used();
   const std::uint32_t line_lanes = task.line_lanes_used();
-  const std::uint32_t most =
-      std::max(most_blocks(multiprocessors, task.teams_on_device, task.most_multiprocessors),
-               lanes != 0 && line_lanes != 0 ? 2U : 1U);
+  const std::uint32_t most = std::max(most_blocks(multiprocessors, task.most_multiprocessors),
+                                      lanes != 0 && line_lanes != 0 ? 2U : 1U);
   const auto at_once = [](std::uint32_t wanted, std::size_t bytes_of_each) {
     return static_cast<std::uint32_t>(std::clamp<std::size_t>(most_shared_bytes / bytes_of_each, 1, wanted));
   };

@@ -18,12 +18,11 @@
 ///
 /// Blocks wait for other devices, and the last of them to reach the middle acts for all. So none may keep
 /// another from starting, not even one of another team of this process. Each multiprocessor has room for two,
-/// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
-/// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
-/// over. A grid that lets the team's next grid in early takes at most half of its share, and so does the next
-/// one; a third one starts only when the first is over. (Kernels that were queued, or captured, when there
-/// were fewer teams have larger shares.) The sizes of other members' grids do not matter, because blocks of
-/// different devices are independent.
+/// and a grid has at most one per multiprocessor, and its team's share of all that room
+/// (`transport::team::DeviceRoom`). While a block has not started, some multiprocessor holds fewer than two,
+/// and so has room for it once other work there is over. A grid that lets the team's next grid in early takes
+/// at most half of its share, and so does the next one; a third one starts only when the first is over. The
+/// sizes of other members' grids do not matter, because blocks of different devices are independent.
 ///
 /// Bytes put by many threads are visible to a reader of the flag that is set after them, by happens-before:
 /// each thread's stores come before a barrier of its block; after that, the first thread adds to `arrived`
@@ -271,8 +270,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
                                       const void* table, const TeamShape& shape,
                                       std::size_t shared_bytes_per_warp = 0) {
-  const TeamGrid grid =
-      grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
+  const TeamGrid grid = grid_for(shape, where.multiprocessors, task.most_multiprocessors);
   TeamArguments arguments_beside = team_arguments(task, shape);
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};

@@ -11,6 +11,7 @@ namespace {
 // The tile is as much as a warp loads at once, so that a small payload waits for a peer's memory once, and
 // comes in few blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
+static_assert(smallest_copy_tile == smallest_team_copy_tile && smallest_team_tile <= smallest_tile);
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
 /// Returns true if copies of a direct round read what others expose, instead of writing there.
@@ -23,11 +24,9 @@ bool reads_exposed(const TeamRound& task) {
 
 }  // namespace
 
-std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
-                          std::uint32_t most_multiprocessors) noexcept {
+std::uint32_t most_blocks(int multiprocessors, std::uint32_t most_multiprocessors) noexcept {
   const auto chip = static_cast<std::uint32_t>(std::max(multiprocessors, 1));
-  const std::uint32_t share = chip * team_blocks_per_multiprocessor / std::max(teams_on_device, 1U);
-  return std::clamp(share, 1U, std::min({chip, most_team_blocks, most_multiprocessors}));
+  return std::min({chip, most_team_blocks, std::max(most_multiprocessors, 1U)});
 }
 
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
@@ -43,8 +42,7 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
 
   std::ranges::copy(task.exposed, reinterpret_cast<std::byte**>(extend(table, task.exposed.size_bytes())));
 
-  const std::uint32_t warps =
-      most_blocks(multiprocessors, task.teams_on_device, task.most_multiprocessors) * team_warps_per_block;
+  const std::uint32_t warps = most_blocks(multiprocessors, task.most_multiprocessors) * team_warps_per_block;
   const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
   const Cut puts_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
   Cut copies_cut = puts_cut;
@@ -63,12 +61,11 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   shape.relay_gets = append_table(relay.copies, puts_cut, table);
 }
 
-TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
-                  std::uint32_t most_multiprocessors) noexcept {
+TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t most_multiprocessors) noexcept {
   const std::uint32_t tiles =
       std::max({shape.puts.tile_count, shape.gets.tile_count, shape.relay_gets.tile_count, 1U});
   const std::uint32_t wanted = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
-  const std::uint32_t most = most_blocks(multiprocessors, teams_on_device, most_multiprocessors);
+  const std::uint32_t most = most_blocks(multiprocessors, most_multiprocessors);
   const std::uint32_t blocks = std::min(wanted, most);
   return {.blocks = blocks, .warps = std::min(tiles, team_warps_per_block), .fits_twice = 2 * blocks <= most};
 }

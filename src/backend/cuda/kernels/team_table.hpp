@@ -45,11 +45,7 @@ struct TeamTable : TableBlob {
 [[nodiscard]] TUTTI_HOST_DEVICE constexpr std::uint32_t low_latency_tile(TeamLines lines) noexcept {
   return lines == TeamLines::narrow ? smallest_tile : smallest_tile / 128 * 120;
 }
-
-/// The number of warps in a block; a single block may have fewer. With the 80 registers that sums need, two
-/// such blocks fit on a multiprocessor.
-inline constexpr std::uint32_t team_warps_per_block = 12;
-inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
+static_assert(low_latency_tile(TeamLines::wide) == smallest_team_tile && smallest_team_tile < smallest_tile);
 
 struct TeamGrid {
   std::uint32_t blocks = 1;
@@ -59,12 +55,10 @@ struct TeamGrid {
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table);
-/// Returns the most blocks of a grid: no more than multiprocessors, or than the task may hold, or than leave
-/// room for as many of each other team on the device.
-[[nodiscard]] std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
-                                        std::uint32_t most_multiprocessors) noexcept;
+/// Returns the most blocks of a grid: no more than multiprocessors, or than the task may hold.
+[[nodiscard]] std::uint32_t most_blocks(int multiprocessors, std::uint32_t most_multiprocessors) noexcept;
 /// Returns a grid with one warp for each tile, as far as possible.
-[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
+[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors,
                                 std::uint32_t most_multiprocessors = all_multiprocessors) noexcept;
 
 }  // namespace tutti::backend::cuda
